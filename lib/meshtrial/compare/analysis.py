@@ -119,9 +119,7 @@ def _family_rows(sample: Sample, metric: Response, family: stats.Family) -> list
         name: max((run.bounds.get(metric.name, 0.0) for run in runs), default=0.0) / (medians[name] or math.inf)
         for name, runs in sample.by_treatment.items()
     }
-    results = stats.analyse_family(
-        values, family, blocks=sample.blocks, invalid=sample.invalid, saturated=sample.saturated, resolution=shares
-    )
+    results = stats.analyse_family(values, family, blocks=sample.blocks, stopped=sample.stopped, resolution=shares)
     drifting = _drift(sample, metric)
     return [
         verdict_row(

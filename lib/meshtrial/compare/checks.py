@@ -6,7 +6,7 @@ to run 1.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from meshtrial.design.study import Gates
 from meshtrial.errors import UsageError
 from meshtrial.load.recorded import differences
 from meshtrial.stats.ranktests import FloatArray, rank_sum_p
+from meshtrial.vocabulary import Word
 
 # Findings on an order in which drift reads as an effect.
 SEQUENTIAL, MOSTLY_BEFORE = CONFOUNDED = ("sequential-order", "mostly-before")
@@ -212,19 +213,16 @@ def _failed_too_many(run: Run) -> bool:
     return run.values.get("error_ratio", 0.0) > _GATES.error_ratio
 
 
-def saturated(by_treatment: Mapping[str, Sequence[Run]]) -> dict[str, str]:
-    """Treatments in which more than half of the runs missed the asked rate: saturated, a result and not a latency."""
-    return _in_most(by_treatment, _missed_its_rate, "did not deliver the asked rate")
+def stopped(by_treatment: Mapping[str, Sequence[Run]]) -> dict[str, Word]:
+    """Treatments without a latency to compare, by what happened in more than half of their runs.
 
-
-def invalid(by_treatment: Mapping[str, Sequence[Run]]) -> dict[str, str]:
-    """Treatments in which more than half of the runs failed too many requests: what is left of them is no latency."""
-    return _in_most(by_treatment, _failed_too_many, f"failed more than {_GATES.error_ratio:.0%} of their requests")
-
-
-def _in_most(by_treatment: Mapping[str, Sequence[Run]], bad: Callable[[Run], bool], what: str) -> dict[str, str]:
-    counted = {name: (sum(map(bad, runs)), len(runs)) for name, runs in by_treatment.items()}
-    return {name: f"{n} of {of} runs of {name} {what}" for name, (n, of) in counted.items() if 2 * n > of}
+    Too many of the requests failed (invalid: what is left is no latency), or the asked rate was missed (saturated: a
+    result).
+    """
+    words = ((Word.SATURATED, _missed_its_rate), (Word.INVALID, _failed_too_many))
+    return {
+        name: word for word, bad in words for name, runs in by_treatment.items() if 2 * sum(map(bad, runs)) > len(runs)
+    }
 
 
 def _order(by_treatment: Mapping[str, Sequence[Run]]) -> Iterator[Finding]:

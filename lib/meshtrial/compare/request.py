@@ -77,8 +77,7 @@ def judge(request: Request) -> Outcome:
         blocks,
         words,
         (*findings, *checks.fixed_order(by_treatment, blocks)),
-        saturated={} if request.force else checks.saturated(by_treatment),
-        invalid={} if request.force else checks.invalid(by_treatment),
+        stopped={} if request.force else checks.stopped(by_treatment),
     )
     metrics = metrics_of(request.responses) if request.responses else judged
     margins = margins_for(request.margins, metrics)

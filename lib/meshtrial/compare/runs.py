@@ -6,7 +6,7 @@ from pathlib import Path
 
 from meshtrial.errors import UsageError
 from meshtrial.load.settings import LoadSettings
-from meshtrial.vocabulary import Warning
+from meshtrial.vocabulary import Warning, Word
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,8 @@ class Sample:
     blocks: tuple[str, ...] = ()  # labels of the pairs, in order; empty where the runs are not paired
     pairing: str = ""  # in words, how the pairs were formed; empty where they are not
     findings: tuple[Finding, ...] = ()
-    # Treatments that did not deliver the asked rate in most of their runs, with the reason.
-    saturated: Mapping[str, str] = field(default_factory=dict)
-    # Treatments whose requests failed in most of their runs, with the reason.
-    invalid: Mapping[str, str] = field(default_factory=dict)
+    # Treatments that most of the time did not deliver the asked rate (saturated), or failed requests (invalid)
+    stopped: Mapping[str, Word] = field(default_factory=dict)
 
     @property
     def paired(self) -> bool:

@@ -325,7 +325,7 @@ def _plain(one: Between, result: stats.ContrastResult) -> dict[str, Any]:
     return {
         "study": int(result.treatment),
         "says": one.word(result),
-        "estimate": None if result.comparison is None else result.comparison.estimate,
-        "p": None if result.comparison is None else result.comparison.p,
+        "estimate": None if result.comparison is None else result.comparison.effect.estimate,
+        "p": None if result.comparison is None else result.comparison.effect.p,
         "p_adjusted": result.p_adjusted,
     }

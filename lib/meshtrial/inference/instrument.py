@@ -76,7 +76,7 @@ def aa_studies(
     tested = []
     for start in range(0, len(runs.blocks) - size + 1, size):
         chosen = slice(start, start + size)
-        p = stats.compare_paired(twin[chosen], baseline[chosen], alpha=alpha).p
+        p = stats.compare_paired(twin[chosen], baseline[chosen], alpha=alpha).effect.p
         tested.append(AaStudy(runs.blocks[chosen], p, p <= alpha))
     return tuple(tested)
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -19,6 +20,7 @@ from meshtrial.inference.values import FloatArray, LoadBlocks
 from meshtrial.margin import Margin
 from meshtrial.records.schema import VerdictRow
 from meshtrial.records.tables import Inclusion
+from meshtrial.vocabulary import Word
 
 CAPACITY = "capacity_rps"
 
@@ -97,27 +99,20 @@ class LoadFamilies:
                 values,
                 family,
                 blocks=self.inclusion.blocks,
-                invalid=stopped["invalid"],
-                saturated=stopped["saturated"],
+                stopped=stopped,
                 places=self.places,
             ):
                 yield name, result
 
-    def _stopped(self, response: Response, values: Mapping[str, FloatArray]) -> dict[str, dict[str, str]]:
-        """Treatments whose contrasts are not tested, and why."""
-        stopped: dict[str, dict[str, str]] = {"invalid": {}, "saturated": {}}
-        excluded, unmeasured = self.inclusion.excluded, _not_measured(self.plan.study, response)
-        for treatment, state in excluded.items():
-            stopped[state][treatment] = _why(self.inclusion, treatment)
+    def _stopped(self, response: Response, values: Mapping[str, FloatArray]) -> dict[str, Word]:
+        """Treatments whose contrasts are not tested."""
+        stopped = {treatment: Word(word) for treatment, word in self.inclusion.excluded.items()}
         for treatment, own in values.items():
-            # A treatment without this response (too few requests for its quantile) must not take the others' blocks.
-            if treatment not in excluded and (own.size == 0 or np.isnan(own).all()):
-                stopped["invalid"][treatment] = unmeasured if own.size else "no complete block"
-            elif treatment not in excluded and not np.isfinite(own).any():
-                stopped["invalid"][treatment] = "every run of it in a complete block failed by itself"
-            elif response.name == CAPACITY and np.isnan(own).any():
-                # Blocks whose search met the generator's limit must not leave by that outcome: nothing is compared.
-                stopped["invalid"][treatment] = unmeasured
+            # A treatment without this response (too few requests for its quantile), or of which every run left failed
+            # by itself, must not take the others' blocks. Nor must blocks whose search met the generator's limit leave
+            # by that outcome: nothing is compared.
+            if not np.isfinite(own).any() or (response.name == CAPACITY and np.isnan(own).any()):
+                stopped.setdefault(treatment, Word.INVALID)
         return stopped
 
 
@@ -193,24 +188,6 @@ def usable_margin(margin: Margin | None, scale: stats.Scale) -> Margin | None:
     return margin if margin is not None and (scale == "ratio" or margin.floor) else None
 
 
-def _not_measured(study: Study, response: Response) -> str:
-    floor = study.gates.sample_floor
-    if response.name.startswith("latency_"):
-        return (
-            f"not reported: fewer than {floor:g} requests lie beyond this quantile; measure longer or at a higher rate"
-        )
-    if response.name.startswith("obeyed_"):
-        return "not obeyed in any run, or there is nothing of that kind to change"
-    if response.name == CAPACITY:
-        return "the load generator was the limit of a search: only that the capacity is at least what it could send"
-    return "not measured on this backend"
-
-
-def _why(inclusion: Inclusion, treatment: str) -> str:
-    failed = [run for (_, name), run in inclusion.chosen.items() if name == treatment and not run.valid]
-    return failed[0].reasons[0] if failed and failed[0].reasons else "gates or proofs failed"
-
-
 def verdict_row(
     result: stats.ContrastResult,
     response: Response,
@@ -227,7 +204,7 @@ def verdict_row(
     ``medians`` are those of every treatment's values, in the response's stored unit; ``warnings`` stand beside the
     result's own.
     """
-    c, verdict = result.comparison, result.verdict
+    verdict, compared = result.verdict, _columns(result.comparison)
     return VerdictRow(
         study=study,
         load=load,
@@ -239,35 +216,45 @@ def verdict_row(
         family=family,
         twin=result.role == "a/a",
         exploratory=exploratory,
-        n_blocks=0 if c is None else c.n,
-        scale="ratio" if c is None else c.scale,
-        ratio=None if c is None else _size(c.ratio),
-        ci_low=None if c is None else _size(c.ratio_low),
-        ci_high=None if c is None else _size(c.ratio_high),
-        confidence=None if c is None else c.confidence,
-        difference=None if c is None else _finite(c.difference),
-        difference_low=None if c is None else _finite(c.difference_low),
-        difference_high=None if c is None else _finite(c.difference_high),
         baseline_value=medians.get(result.baseline),
         treatment_value=medians.get(result.treatment),
-        p=None if c is None else c.p,
         p_adjusted=result.p_adjusted,
         adjustment=result.adjustment,
-        p_equivalence=None if c is None else c.p_equivalence,
         p_equivalence_adjusted=result.p_equivalence_adjusted,
-        p_material=None if c is None else c.p_material,
         p_material_adjusted=result.p_material_adjusted,
-        margin=None if c is None else c.margin,
-        margin_relative=None if c is None else c.margin_relative,
-        margin_floor=None if c is None else c.margin_floor,
         noise_floor=None if result.noise is None else _finite(result.noise.floor),
-        mde=None if c is None else c.mde,
         blocks_needed=verdict.blocks,
         verdict=verdict.label,
         qualifier=verdict.qualifier,
-        method="" if c is None else c.method,
         warnings=(*result.warnings, *warnings),
+        **compared,
     )
+
+
+def _columns(c: stats.Comparison | None) -> dict[str, Any]:
+    """A comparison laid flat, by column; every number is empty where nothing could be compared."""
+    effect, ratio, difference, against = (
+        (None, None, None, None) if c is None else (c.effect, c.ratio, c.difference, c.against)
+    )
+    return {
+        "n_blocks": 0 if c is None else c.n,
+        "scale": "ratio" if c is None else c.scale,
+        "ratio": ratio and _size(ratio.estimate),
+        "ci_low": ratio and _size(ratio.low),
+        "ci_high": ratio and _size(ratio.high),
+        "difference": difference and _finite(difference.estimate),
+        "difference_low": difference and _finite(difference.low),
+        "difference_high": difference and _finite(difference.high),
+        "confidence": effect and effect.confidence,
+        "p": effect and effect.p,
+        "margin": c and c.margin,
+        "margin_relative": against and against.relative,
+        "margin_floor": against and against.floor,
+        "p_equivalence": against and against.p_equivalence,
+        "p_material": against and against.p_material,
+        "mde": c and c.mde,
+        "method": "" if c is None else c.method,
+    }
 
 
 def _finite(value: float | None) -> float | None:

@@ -258,7 +258,7 @@ def _attempts(data: StudyData) -> list[str]:
 
 
 def _of_machine(run: RunRecord) -> set[str]:
-    return MACHINE_GATES & {gate.name for gate in run.failed_gates}
+    return {gate.name for gate in run.failed_gates} & MACHINE_GATES
 
 
 def _excluded(data: StudyData) -> list[str]:

@@ -274,7 +274,9 @@ class _Run:
     def record(self, testbed: Testbed) -> RunRecord:
         measurement = self.stage.measurement if self.stage else None
         gates = self.stage.gates if self.stage else ()
-        reasons = [*self.reasons, *(check.reason for check in (*gates, *self.proofs) if not check.passed)]
+        reasons = [*self.reasons]
+        reasons += [gate.reason for gate in gates if not gate.passed]
+        reasons += [proof.reason for proof in self.proofs if not proof.passed]
         return RunRecord(
             **asdict(self.planned),
             plan_sha256=self.plan.sha256,

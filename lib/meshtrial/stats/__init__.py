@@ -13,7 +13,7 @@ taken to be symmetric about their centre. `simulate` and `calibration` measure w
 
 from meshtrial.margin import Margin
 from meshtrial.stats.calibration import CheckResult, run_all
-from meshtrial.stats.comparison import Scale, Warning
+from meshtrial.stats.comparison import Comparison, Scale, Warning
 from meshtrial.stats.contrast import compare_paired
 from meshtrial.stats.datachecks import coarse_quantile, repeated_values, varying_factors, warm_up
 from meshtrial.stats.diagnostics import FEWEST_BLOCKS, FEWEST_VALUES, Drift, diagnose, drift_of

@@ -390,10 +390,12 @@ def agreement(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResul
         values = np.exp(logs) if digits is None else np.maximum(np.round(np.exp(logs), digits), 0.01)
         apart, unit, swapped = [], [], []
         for t, b in zip(values[:, :, 1], values[:, :, 0], strict=True):
-            here, there, back = compare_paired(t, b), compare_paired(t * 1e3, b * 1e3), compare_paired(b, t)
-            apart.append(here.excludes_no_effect != (here.p <= ALPHA))
-            unit.append(here.p != there.p or not math.isclose(here.ci_low, there.ci_low, rel_tol=1e-9))
-            swapped.append(here.p != back.p or not math.isclose(here.ci_low * back.ci_high, 1.0, rel_tol=1e-9))
+            pairs = (t, b), (t * 1e3, b * 1e3), (b, t)
+            compared = [compare_paired(*pair) for pair in pairs]
+            here, there, back = (one.effect for one in compared)
+            apart.append(compared[0].excludes_no_effect != (here.p <= ALPHA))
+            unit.append(here.p != there.p or not math.isclose(here.low, there.low, rel_tol=1e-9))
+            swapped.append(here.p != back.p or not math.isclose(here.low * back.high, 1.0, rel_tol=1e-9))
         for what, bad in (("interval against p", apart), ("another unit", unit), ("treatments swapped", swapped)):
             yield check_row("6 agreement", f"{what}, {name}", "exactly", 0.0, np.array(bad))
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,7 +22,7 @@ from scipy import special
 
 from meshtrial.errors import UsageError
 from meshtrial.margin import Margin
-from meshtrial.stats.comparison import Comparison, Design, Scale, Warning
+from meshtrial.stats.comparison import AgainstMargin, Comparison, Design, Effect, Scale, Warning
 from meshtrial.stats.intervals import RankInterval, hodges_lehmann, hodges_lehmann_two, middle_of
 from meshtrial.stats.multiplicity import smallest_n, smallest_n_unpaired
 from meshtrial.stats.power import blocks_for_difference, blocks_for_equivalence, detectable_effect
@@ -98,102 +98,76 @@ ORDER_UNKNOWN = Warning(
 
 
 @dataclass(frozen=True, slots=True)
-class _AgainstMargin:
-    """Tests against the margin: `bound` on the scale of the analysis, `floor` where the absolute part decides."""
+class _Asked:
+    """How a contrast is tested: the effect that carries its verdict, its margin, and the family it belongs to."""
 
-    bound: float
-    floor: float | None
-    p_equivalence: float
-    p_material: float
-    needed: tuple[int, int]
+    scale: Scale
+    margin: Margin | None
+    alpha: float
+    m_family: int
+    jointly: bool = False
+
+    @property
+    def m_floor(self) -> int:
+        return 1 if self.jointly else self.m_family
 
 
 @dataclass(frozen=True, slots=True)
-class _Effect:
-    """One of the two effects: exact interval, the one that is shown, and its one-sided test of a shift.
+class _Test:
+    """What an exact test gives, of ratios in logs, and its one-sided p-value of a shift."""
 
-    Of ratios in logs. `sd` is the standard deviation of the difference of two runs.
-    """
-
-    exact: RankInterval
-    ends: tuple[float, float]
-    sd: float
+    effect: Effect
     p: Callable[[float, Alternative], float]
 
-
-@dataclass(frozen=True, slots=True)
-class _Tested:
-    """What a design's own test gives.
-
-    `provisional`: below the floor, so that a model's interval stands in; `effect` the standardised effect that so many
-    values can find; `ratios` is None where a value is not positive.
-    """
-
-    design: Design
-    sizes: tuple[int, int]
-    ratios: _Effect | None
-    amounts: _Effect
-    provisional: bool
-    smallest_p: float
-    floor: int
-    effect: float | None
-    margin: Margin | None
-    against: _AgainstMargin | None
-    cross_checks: tuple[float | None, float | None] = (None, None)
-
-    def judged(self, scale: Scale) -> _Effect:
-        """The effect that carries the verdict."""
-        return self.ratios if scale == "ratio" and self.ratios else self.amounts
+    @classmethod
+    def of(
+        cls,
+        exact: RankInterval,
+        sd: float,
+        p: Callable[[float, Alternative], float],
+        provisional: tuple[float, float] | None,  # a model's interval where too few values give an exact one
+        alpha: float,
+    ) -> _Test:
+        if provisional:
+            return cls(Effect(exact.estimate, *provisional, 1 - alpha, exact.p, sd), p)
+        ends = exact.low_open, exact.high_open
+        return cls(Effect(exact.estimate, exact.low, exact.high, exact.confidence, exact.p, sd, *ends), p)
 
 
 def _comparison(
-    tested: _Tested, scale: Scale, typical: float, alpha: float, m_family: int, notes: Sequence[Warning]
+    design: Design,
+    treatment: FloatArray,
+    baseline: FloatArray,
+    tests: Mapping[Scale, _Test],
+    asked: _Asked,
+    *,
+    smallest_p: float,
+    floor_n: int,
+    detectable: float | None,  # the standardised effect that so many values can find
 ) -> Comparison:
     """The result in a reader's terms: ratios, or the response's unit."""
-    against, provisional, as_ratio = tested.against, tested.provisional, scale == "ratio"
-    bound = None if against is None else against.bound
-    # the interval stays the image of the tested one
-    ratios = tested.ratios and [_exp(v) for v in (tested.ratios.exact.estimate, *tested.ratios.ends)]
-    amounts = [tested.amounts.exact.estimate, *tested.amounts.ends]
-    effect = tested.judged(scale)
-    exact, shown = effect.exact, ratios if as_ratio and ratios else amounts
-    mde = None if tested.effect is None or provisional else tested.effect * effect.sd
+    provisional, as_ratio = smallest_p > asked.alpha / asked.m_floor, asked.scale == "ratio"
+    typical = middle_of(np.sort(baseline[np.isfinite(baseline)]))
+    mde = None if detectable is None or provisional else detectable * tests[asked.scale].effect.sd
+    ratio = tests["ratio"].effect if "ratio" in tests else None
+    if ratio is not None:  # the interval stays the image of the tested one
+        ratio = replace(ratio, estimate=_exp(ratio.estimate), low=_exp(ratio.low), high=_exp(ratio.high))
     return Comparison(
-        design=tested.design,
-        n_treatment=tested.sizes[0],
-        n_baseline=tested.sizes[1],
-        scale=scale,
-        estimate=shown[0],
-        ci_low=shown[1],
-        ci_high=shown[2],
-        ci_low_open=exact.low_open and not provisional,
-        ci_high_open=exact.high_open and not provisional,
-        confidence=1 - alpha if provisional else exact.confidence,
-        p=exact.p,
-        smallest_p=tested.smallest_p,
-        p_equivalence=None if against is None else against.p_equivalence,
-        ratio=ratios[0] if ratios else None,
-        ratio_low=ratios[1] if ratios else None,
-        ratio_high=ratios[2] if ratios else None,
-        difference=amounts[0],
-        difference_low=amounts[1],
-        difference_high=amounts[2],
+        design=design,
+        n_treatment=len(treatment),
+        n_baseline=len(baseline),
+        scale=asked.scale,
+        ratio=ratio,
+        difference=tests["difference"].effect,
         baseline_median=typical,
-        p_material=None if against is None else against.p_material,
-        margin_high=None if bound is None else (_exp(bound) if as_ratio else bound),
-        margin_relative=None if tested.margin is None else tested.margin.relative,
-        margin_floor=None if against is None else against.floor,
-        p_sign_flip=tested.cross_checks[0],
-        p_paired_t=tested.cross_checks[1],
-        sd=effect.sd,
+        against=None if asked.margin is None else _against_margin(asked.margin, tests, asked, typical),
+        smallest_p=smallest_p,
+        floor_n=floor_n,
         mde=_expm1(mde) if mde is not None and as_ratio else mde,
-        needed_difference=None if against is None else against.needed[0],
-        needed_equivalence=None if against is None else against.needed[1],
-        floor_n=tested.floor,
-        alpha=alpha,
-        m_family=m_family,
-        method=METHODS[tested.design][provisional],
-        warnings=tuple(notes),
+        alpha=asked.alpha,
+        m_family=asked.m_family,
+        jointly=asked.jointly,
+        method=METHODS[design][provisional],
     )
 
 
@@ -219,19 +193,23 @@ def _positive(treatment: FloatArray, baseline: FloatArray) -> bool:
     return bool(treatment.min() > 0 and baseline.min() > 0)
 
 
+def _scales(treatment: FloatArray, baseline: FloatArray) -> tuple[Scale, ...]:
+    """The effects that values have: a ratio only of positive ones."""
+    return ("ratio", "difference") if _positive(treatment, baseline) else ("difference",)
+
+
 def _grain(treatment: FloatArray, baseline: FloatArray) -> float:
     """What values in the response's own unit are equal within."""
     return RESOLUTION * max(float(np.abs(v[np.isfinite(v)]).max(initial=0.0)) for v in (treatment, baseline))
 
 
 def margin_differences(
-    treatment: FloatArray, baseline: FloatArray, comparison: Comparison
+    treatment: FloatArray, baseline: FloatArray, against: AgainstMargin, *, as_ratio: bool
 ) -> tuple[FloatArray, float, float]:
-    """What the tests against a paired comparison's margin are of: block differences, what is tied, and the bound."""
-    c = comparison
-    if c.margin_floor is not None or c.ratio is None:
-        return *block_differences(treatment, baseline, "difference"), c.margin_floor or c.margin_high or 0.0
-    return *block_differences(treatment, baseline, "ratio"), math.log1p(c.margin_relative or 0.0)
+    """What the tests of a paired contrast against its margin are of: block differences, what is tied, and the bound."""
+    if against.floor is not None or not as_ratio:
+        return *block_differences(treatment, baseline, "difference"), against.floor or against.high
+    return *block_differences(treatment, baseline, "ratio"), math.log1p(against.relative)
 
 
 def block_differences(treatment: FloatArray, baseline: FloatArray, scale: Scale) -> tuple[FloatArray, float]:
@@ -247,34 +225,24 @@ def block_differences(treatment: FloatArray, baseline: FloatArray, scale: Scale)
     return np.clip(d, -far, far), RESOLUTION if scale == "ratio" else _grain(treatment, baseline)
 
 
-def _against_margin(margin: Margin, tested: _Tested, scale: Scale, typical: float, plan: _Family) -> _AgainstMargin:
+def _against_margin(margin: Margin, tests: Mapping[Scale, _Test], asked: _Asked, typical: float) -> AgainstMargin:
     """Both tests against the margin, on the scale of the part of it that decides."""
-    bound = math.log(margin.ratio(typical)) if scale == "ratio" else margin.difference(typical)
     floor = margin.floor if margin.floor > margin.relative * abs(typical) else None
-    if floor is None and tested.ratios:
-        effect, half = tested.ratios, math.log1p(margin.relative)
+    if floor is None and "ratio" in tests:
+        test, half = tests["ratio"], math.log1p(margin.relative)
     else:
-        effect, half = tested.amounts, margin.difference(typical)
-    upward = tested.judged(scale).exact.estimate > 0
-    return _AgainstMargin(
-        bound,
-        floor,
-        max(effect.p(-half, "greater"), effect.p(half, "less")),
-        effect.p(half, "greater") if upward else effect.p(-half, "less"),
-        (
-            blocks_for_difference(effect.sd, half, alpha=plan.alpha, m=plan.m, jointly=plan.jointly),
-            blocks_for_equivalence(effect.sd, half, alpha=plan.alpha, m=plan.m),
-        ),
+        test, half = tests["difference"], margin.difference(typical)
+    sd, alpha, m = test.effect.sd, asked.alpha, asked.m_family
+    upward = tests[asked.scale].effect.estimate > 0
+    return AgainstMargin(
+        high=_exp(math.log(margin.ratio(typical))) if asked.scale == "ratio" else margin.difference(typical),
+        relative=margin.relative,
+        floor=floor,
+        p_equivalence=max(test.p(-half, "greater"), test.p(half, "less")),
+        p_material=test.p(half, "greater") if upward else test.p(-half, "less"),
+        needed_difference=blocks_for_difference(sd, half, alpha=alpha, m=m, jointly=asked.jointly),
+        needed_equivalence=blocks_for_equivalence(sd, half, alpha=alpha, m=m),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Family:
-    """Error level, how many contrasts are tested together, and whether they are corrected jointly."""
-
-    alpha: float
-    m: int
-    jointly: bool = False
 
 
 def compare_paired(
@@ -302,35 +270,28 @@ def compare_paired(
     if len(t) < 2:
         raise UsageError("one block shows no noise: at least 2 complete blocks are needed to compare anything")
     _check_scale(t, b, scale)
-    n, m_floor = len(t), 1 if jointly else m_family
-    provisional = smallest_p(n) > alpha / m_floor
-    typical, worst = middle_of(np.sort(b[np.isfinite(b)])), np.isinf(t) != np.isinf(b)
-    tested = _Tested(
-        design="paired",
-        sizes=(n, n),
-        ratios=_paired_effect(t, b, "ratio", worst, alpha, provisional) if _positive(t, b) else None,
-        amounts=_paired_effect(t, b, "difference", worst, alpha, provisional),
-        provisional=provisional,
+    n, asked = len(t), _Asked(scale, margin, alpha, m_family, jointly)
+    worst, provisional = np.isinf(t) != np.isinf(b), smallest_p(n) > alpha / asked.m_floor
+    found = _comparison(
+        "paired",
+        t,
+        b,
+        {on: _paired_test(t, b, on, worst, alpha, provisional) for on in _scales(t, b)},
+        asked,
         smallest_p=smallest_p(n),
-        floor=smallest_n(m_floor, alpha),
-        effect=detectable_effect(n, alpha=alpha, m=m_family, jointly=jointly),
-        margin=margin,
-        against=None,
+        floor_n=smallest_n(asked.m_floor, alpha),
+        detectable=detectable_effect(n, alpha=alpha, m=m_family, jointly=jointly),
     )
-    if margin is not None:
-        plan = _Family(alpha, m_family, jointly)
-        tested = replace(tested, against=_against_margin(margin, tested, scale, typical, plan))
     d, atol = block_differences(t, b, scale)
     if not worst.any():  # a mean of ranks that have no size says nothing
-        tested = replace(tested, cross_checks=(sign_flip_p(d), paired_t_p(_mean(d), _sd(d), n)))
+        found = replace(found, p_sign_flip=sign_flip_p(d), p_paired_t=paired_t_p(_mean(d), _sd(d), n))
     zeros = int((np.abs(d) <= atol).sum())
-    notes = _paired_warnings(tested, scale, zeros, alpha, m_floor)
-    return replace(_comparison(tested, scale, typical, alpha, m_family, notes), jointly=jointly)
+    return replace(found, warnings=tuple(_paired_warnings(found, zeros)))
 
 
-def _paired_effect(
+def _paired_test(
     treatment: FloatArray, baseline: FloatArray, scale: Scale, worst: NDArray[np.bool_], alpha: float, provisional: bool
-) -> _Effect:
+) -> _Test:
     d, atol = block_differences(treatment, baseline, scale)
     exact, usual = hodges_lehmann(d, alpha, atol=atol), d[~worst]
     sd = _sd(usual) if len(usual) > 1 else 0.0
@@ -344,8 +305,7 @@ def _paired_effect(
         if provisional:
             low, high = ends or (-math.inf, math.inf)
             ends = -math.inf if (d[worst] < 0).any() else low, math.inf if (d[worst] > 0).any() else high
-    ends = ends or (exact.low, exact.high)
-    return _Effect(exact, ends, sd, lambda shift, side: signed_rank_p(d - shift, side, atol))
+    return _Test.of(exact, sd, lambda shift, side: signed_rank_p(d - shift, side, atol), ends, alpha)
 
 
 def _mean(d: FloatArray) -> float:
@@ -357,17 +317,16 @@ def _sd(d: FloatArray) -> float:
     return math.sqrt(float(rest @ rest) / (len(d) - 1))
 
 
-def _paired_warnings(tested: _Tested, scale: Scale, zeros: int, alpha: float, m_floor: int) -> list[Warning]:
+def _paired_warnings(c: Comparison, zeros: int) -> list[Warning]:
     notes = []
-    n, p = tested.sizes[0], tested.judged(scale).exact.p
-    p_flip, p_t = (check or 0.0 for check in tested.cross_checks)
-    if tested.provisional:
+    n, p, p_flip, p_t = c.n, c.effect.p, c.p_sign_flip, c.p_paired_t
+    if c.provisional:
         text = (
-            f"{n} blocks cannot go below p = {tested.smallest_p:.3g}; a family of {m_floor} needs at least "
-            f"{tested.floor}: run {tested.floor - n} more"
+            f"{n} blocks cannot go below p = {c.smallest_p:.3g}; a family of {c.m_floor} needs at least "
+            f"{c.floor_n}: run {c.floor_n - n} more"
         )
         notes.append(Warning("below-floor", text))
-    elif tested.cross_checks != (None, None) and ((p <= alpha) != (p_flip <= alpha) or (p <= alpha) != (p_t <= alpha)):
+    elif p_flip is not None and p_t is not None and len({one <= c.alpha for one in (p, p_flip, p_t)}) > 1:
         text = (
             f"signed-rank p = {p:.3g}, sign-flip p = {p_flip:.3g}, paired t p = {p_t:.3g}: a few blocks carry the "
             "mean; look at the dots by block, and measure a new, larger study before acting on this contrast"
@@ -397,25 +356,22 @@ def compare_unpaired(
     if min(len(t), len(b)) < 2:
         raise UsageError(f"{len(t)} run(s) against {len(b)}: one run shows no noise; each treatment needs at least 2")
     _check_scale(t, b, scale)
-    typical = middle_of(np.sort(b))
+    asked = _Asked(scale, margin, alpha, m_family)
     least, floor = smallest_p_unpaired(len(t), len(b)), smallest_n_unpaired(m_family, alpha)
     provisional = least > alpha / m_family
-    tested = _Tested(
-        design="unpaired",
-        sizes=(len(t), len(b)),
-        ratios=_unpaired_effect(np.log(t), np.log(b), RESOLUTION, alpha, provisional) if _positive(t, b) else None,
-        amounts=_unpaired_effect(t, b, _grain(t, b), alpha, provisional),
-        provisional=provisional,
+    found = _comparison(
+        "unpaired",
+        t,
+        b,
+        {on: _unpaired_test(t, b, on, alpha, provisional) for on in _scales(t, b)},
+        asked,
         smallest_p=least,
-        floor=floor,
-        effect=detectable_effect(max(min(len(t), len(b)), 4), alpha=alpha, m=m_family),
-        margin=margin,
-        against=None,
+        floor_n=floor,
+        detectable=detectable_effect(max(min(len(t), len(b)), 4), alpha=alpha, m=m_family),
     )
-    if margin is not None:
-        against = _against_margin(margin, tested, scale, typical, _Family(alpha, m_family))
-        enough = (max(floor, against.needed[0]), max(floor, against.needed[1]))
-        tested = replace(tested, against=replace(against, needed=enough))
+    if (against := found.against) is not None:
+        enough = max(floor, against.needed_difference), max(floor, against.needed_equivalence)
+        against = replace(against, needed_difference=enough[0], needed_equivalence=enough[1])
     notes = [] if order_known else [ORDER_UNKNOWN]
     if provisional:
         text = (
@@ -423,13 +379,17 @@ def compare_unpaired(
             f"{alpha:g} in a family of {m_family}: add runs, in randomised blocks"
         )
         notes.append(Warning("below-floor", text))
-    return _comparison(tested, scale, typical, alpha, m_family, notes)
+    return replace(found, against=against, warnings=tuple(notes))
 
 
-def _unpaired_effect(x: FloatArray, y: FloatArray, atol: float, alpha: float, provisional: bool) -> _Effect:
-    exact = hodges_lehmann_two(x, y, alpha, atol=atol)
-    ends = _welch_interval(x, y, alpha) if provisional else (exact.low, exact.high)
-    return _Effect(exact, ends, _pooled_sd(x, y), lambda shift, side: rank_sum_p(x - shift, y, side, atol))
+def _unpaired_test(treatment: FloatArray, baseline: FloatArray, scale: Scale, alpha: float, provisional: bool) -> _Test:
+    x, y, atol = treatment, baseline, RESOLUTION
+    if scale == "ratio":
+        x, y = np.log(x), np.log(y)
+    else:
+        atol = _grain(x, y)
+    exact, ends = hodges_lehmann_two(x, y, alpha, atol=atol), _welch_interval(x, y, alpha) if provisional else None
+    return _Test.of(exact, _pooled_sd(x, y), lambda shift, side: rank_sum_p(x - shift, y, side, atol), ends, alpha)
 
 
 def _pooled_sd(x: FloatArray, y: FloatArray) -> float:

@@ -114,11 +114,9 @@ class ContrastResult:
     # Each corrected by Holm, of an exploratory response by Benjamini and Hochberg
     p_equivalence_adjusted: float | None
     p_material_adjusted: float | None
-    m_family: int  # contrasts corrected together
     adjustment: Adjustment  # none for the twin
     verdict: Verdict  # what may be said
     noise: NoiseFloor | None  # noise floor of this response and load, where a paired family has a twin
-    excluded: tuple[Hashable, ...]  # labels of the blocks that are excluded for every treatment
     warnings: tuple[Warning, ...]  # of the comparison and of the family
 
 
@@ -204,7 +202,10 @@ def _complete_blocks(
 
 def _p_values(c: Comparison | None) -> _PValues:
     """Of the tests for a difference, for equivalence, and for a material difference."""
-    return (None, None, None) if c is None else (c.p, c.p_equivalence, c.p_material)
+    if c is None:
+        return None, None, None
+    against = c.against
+    return c.effect.p, *((against.p_equivalence, against.p_material) if against else (None, None))
 
 
 def _excluded_warnings(sample: _Sample) -> tuple[Warning, ...]:
@@ -228,16 +229,17 @@ def _twin_warnings(sample: _Sample, twin: Comparison | None, noise: NoiseFloor |
         warnings.append(Warning(NO_TWIN, text))
     if twin is None or noise is None or twin.provisional:
         return tuple(warnings)
-    if twin.p <= twin.alpha:
+    if twin.effect.p <= twin.alpha:
         text = (
-            f"the baseline and its identical twin differ (p = {twin.p:.3g}), as chance alone does in {twin.alpha:.0%} "
-            "of studies: look for what else changes between runs, and repeat before acting on small effects"
+            f"the baseline and its identical twin differ (p = {twin.effect.p:.3g}), as chance alone does in "
+            f"{twin.alpha:.0%} of studies: look for what else changes between runs, and repeat before acting on "
+            "small effects"
         )
         warnings.append(Warning("aa-differs", text))
     if noise.shaken(twin.margin):
         against = "" if twin.margin is None else f", beside a margin of {twin.margin:.3g}"
         text = (
-            f"baseline and twin differ by {noise.floor:.3g} (p = {twin.p:.2g}){against}: quieten the machine or "
+            f"baseline and twin differ by {noise.floor:.3g} (p = {twin.effect.p:.2g}){against}: quieten the machine or "
             "measure longer, and repeat; only effects beyond that size are called"
         )
         warnings.append(Warning("noise-floor", text))
@@ -252,10 +254,9 @@ def analyse_family(
     family: Family,  # what was declared
     *,
     blocks: Sequence[Hashable] | None = None,  # labels of the blocks
-    # Treatments whose gates or proofs failed as a whole, or that did not keep up with the load. They get that verdict,
-    # do not take their blocks from the others, and still count in the family.
-    invalid: Mapping[str, str] | None = None,
-    saturated: Mapping[str, str] | None = None,
+    # Treatments whose gates or proofs failed as a whole (invalid), or that did not keep up with the load (saturated).
+    # They get that verdict, do not take their blocks from the others, and still count in the family.
+    stopped: Mapping[str, Word] | None = None,
     # Where each block was run, of a study over several places. Neighbours are then blocks of one place, and a contrast
     # that is not the same in all of them says so.
     places: Mapping[Any, str] | None = None,
@@ -267,9 +268,9 @@ def analyse_family(
     UsageError if names, shapes or values cannot be used.
     """
     pairs = family.pairs(list(values))
-    stopped = {Word.INVALID: invalid or {}, Word.SATURATED: saturated or {}}
-    out = {name for names in stopped.values() for name in names}
-    sample = _Sample(family, {name: np.asarray(v, dtype=np.float64) for name, v in values.items() if name not in out})
+    stopped = stopped or {}
+    kept = {name: np.asarray(v, dtype=np.float64) for name, v in values.items() if name not in stopped}
+    sample = _Sample(family, kept)
     if sample.paired:
         sample = _complete_blocks(family, sample.values, blocks, places or {})
     m, aa = max(1, len(pairs)), (family.twin or "", family.baseline)
@@ -278,9 +279,9 @@ def analyse_family(
     told = _excluded_warnings(sample), _twin_warnings(sample, twin, noise), _dependence(sample)
     beside = _Beside(sample, stopped, resolution or {}, noise, *told)
     judged = zip(pairs, compared, sample.corrected(pairs, compared), strict=True)
-    results = [_judge(beside, pair, family.role, c, p, m, family.adjustment) for pair, c, p in judged]
+    results = [_judge(beside, pair, family.role, c, p, family.adjustment) for pair, c, p in judged]
     if family.twin:
-        results.append(_judge(beside, aa, "a/a", twin, _p_values(twin), 1, "none"))
+        results.append(_judge(beside, aa, "a/a", twin, _p_values(twin), "none"))
     return tuple(results)
 
 
@@ -289,7 +290,7 @@ class _Beside:
     """What every contrast of a family is judged beside."""
 
     sample: _Sample
-    stopped: Mapping[Word, Mapping[str, str]]
+    stopped: Mapping[str, Word]
     resolution: Mapping[str, float]
     noise: NoiseFloor | None
     excluded: tuple[Warning, ...]
@@ -306,7 +307,7 @@ def _dependence(sample: _Sample) -> tuple[Warning, ...]:
 
 
 def _judge(
-    beside: _Beside, pair: Pair, role: Role, c: Comparison | None, p: _PValues, m_family: int, adjustment: Adjustment
+    beside: _Beside, pair: Pair, role: Role, c: Comparison | None, p: _PValues, adjustment: Adjustment
 ) -> ContrastResult:
     """One contrast with its corrected p-values."""
     sample, family = beside.sample, beside.sample.family
@@ -330,15 +331,16 @@ def _judge(
         noise=floor,
         dependent=bool(depends),
         kind=family.kind,
-        invalid=_reason(beside.stopped[Word.INVALID], pair),
-        saturated=_reason(beside.stopped[Word.SATURATED], pair),
+        stopped=_stopped(beside.stopped, pair),
     )
     warnings = shared
     if c is not None:
         flips = influence(t, b, c, verdict, p[0], p[1], sample.blocks) if sample.paired else ()
         warnings = (*c.warnings, *depends, *apart, *flips, *shared)
-    return ContrastResult(*pair, role, c, *p, m_family, adjustment, verdict, floor, sample.excluded, warnings)
+    return ContrastResult(*pair, role, c, *p, adjustment, verdict, floor, warnings)
 
 
-def _reason(stopped: Mapping[str, str], pair: Pair) -> str | None:
-    return next((stopped[name] for name in pair if name in stopped), None)
+def _stopped(stopped: Mapping[str, Word], pair: Pair) -> Word | None:
+    """Invalid where either treatment is, else saturated."""
+    words = [stopped[name] for name in pair if name in stopped]
+    return Word.INVALID if Word.INVALID in words else next(iter(words), None)

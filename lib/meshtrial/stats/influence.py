@@ -36,14 +36,14 @@ def influence(
         return ()
     d, atol = block_differences(treatment, baseline, c.scale)
     one_sided = bool((d > 0).all() or (d < 0).all())
-    if verdict.label.different and c.p <= c.alpha and one_sided and smallest_p(n - 1) * c.m_floor <= c.alpha:
+    if verdict.label.different and c.effect.p <= c.alpha and one_sided and smallest_p(n - 1) * c.m_floor <= c.alpha:
         return ()  # every block on one side, and n - 1 of them can show it
-    factor = _factor(c.p, p_adjusted, smallest_p(n - 1), c)
+    factor = _factor(c.effect.p, p_adjusted, smallest_p(n - 1), c)
     differs = [p * factor <= c.alpha for p in leave_one_out_p(d, "two-sided", atol)]
     equal = [False] * n
-    if c.margin is not None and c.p_equivalence is not None and p_equivalence_adjusted is not None:
-        x, tied, margin = margin_differences(treatment, baseline, c)
-        factor = _factor(c.p_equivalence, p_equivalence_adjusted, smallest_p(n - 1, "greater"), c)
+    if c.against is not None and p_equivalence_adjusted is not None:
+        x, tied, margin = margin_differences(treatment, baseline, c.against, as_ratio=c.ratio is not None)
+        factor = _factor(c.against.p_equivalence, p_equivalence_adjusted, smallest_p(n - 1, "greater"), c)
         below = leave_one_out_p(x - margin, "less", tied)
         above = leave_one_out_p(x + margin, "greater", tied)
         equal = [max(both) * factor <= c.alpha for both in zip(below, above, strict=True)]

@@ -55,12 +55,12 @@ class NoiseFloor:
 
 def noise_floor(twin: Comparison) -> NoiseFloor:
     """Noise floor from the paired contrast of the baseline's twin with the baseline."""
-    size = effect_size(twin.estimate, twin.scale)
-    ends = [effect_size(twin.ci_low, twin.scale), effect_size(twin.ci_high, twin.scale)]
+    effect = twin.effect
+    size, *ends = (effect_size(value, twin.scale) for value in (effect.estimate, effect.low, effect.high))
     low = min(ends) if twin.excludes_no_effect else 0.0
     # Below the floor the interval is model-based and holds alone.
     level = SHAKEN_P if twin.provisional else max(SHAKEN_P, twin.smallest_p)
-    return NoiseFloor(size, low, max(ends), twin.p, level)
+    return NoiseFloor(size, low, max(ends), effect.p, level)
 
 
 def effect_size(value: float, scale: str) -> float:

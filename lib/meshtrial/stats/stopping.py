@@ -49,14 +49,14 @@ def half_width(comparison: Comparison) -> float:
     which nothing differs would call it (simulated, target 1). Infinite below the floor: a provisional interval stops
     nothing.
     """
-    c = comparison
+    c, effect = comparison, comparison.effect
     # Nor does one without an end, where runs rank worst: two of them have no distance.
-    if c.provisional or not math.isfinite(c.ci_high - c.ci_low):
+    if c.provisional or not math.isfinite(effect.high - effect.low):
         return math.inf
     if c.scale == "ratio":
-        return math.sqrt(c.ci_high / c.ci_low) - 1 if c.ci_low > 0 else math.inf
-    level = c.baseline_median + max(0.0, c.estimate)
-    return (c.ci_high - c.ci_low) / 2 / level if level > 0 else math.inf
+        return math.sqrt(effect.high / effect.low) - 1 if effect.low > 0 else math.inf
+    level = c.baseline_median + max(0.0, effect.estimate)
+    return (effect.high - effect.low) / 2 / level if level > 0 else math.inf
 
 
 @dataclass(frozen=True, slots=True)

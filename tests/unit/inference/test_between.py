@@ -75,7 +75,7 @@ def test_a_day_that_changes_a_treatment_differs_and_one_that_changes_all_does_no
     (result,) = of(found, "node-proxy").against_first
     assert of(found, "node-proxy").word(result) == "differ"
     assert result.comparison is not None
-    assert result.comparison.estimate == pytest.approx(1.4, rel=0.03)
+    assert result.comparison.effect.estimate == pytest.approx(1.4, rel=0.03)
     # A slower machine cancels in the ratio; the baseline's own level tells of it.
     found = between.compare([first, slower(second, 1.4)])
     (result,) = of(found, "node-proxy").against_first

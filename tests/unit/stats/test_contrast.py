@@ -35,10 +35,10 @@ def noisy(n: int, ratio: float, sd: float, seed: int = 0) -> tuple[np.ndarray, n
 def test_a_doubling_by_hand() -> None:
     # every block doubles exactly: all differences are ln 2, the interval is the point 2
     result = compare_paired([2, 4, 6, 8, 10, 12], [1, 2, 3, 4, 5, 6])
-    assert (result.estimate, result.ci_low, result.ci_high) == pytest.approx((2, 2, 2))
-    assert result.p == 2 / 64
+    assert (result.effect.estimate, result.effect.low, result.effect.high) == pytest.approx((2, 2, 2))
+    assert result.effect.p == 2 / 64
     assert result.baseline_median == 3.5
-    assert result.difference == pytest.approx(3.5)  # (2 - 1) * 3.5
+    assert result.difference.estimate == pytest.approx(3.5)  # (2 - 1) * 3.5
     assert result.method == "exact signed-rank, Hodges-Lehmann"
 
 
@@ -46,47 +46,49 @@ def test_is_scipy_on_the_log_ratios() -> None:
     t, b = noisy(12, 1.1, 0.1)
     d = np.log(t / b)
     result = compare_paired(t, b, margin=Margin(0.2))
-    assert result.p == pytest.approx(stats.wilcoxon(d, method="exact").pvalue)
+    assert result.effect.p == pytest.approx(stats.wilcoxon(d, method="exact").pvalue)
     assert result.p_paired_t == pytest.approx(stats.ttest_1samp(d, 0).pvalue)
-    assert result.sd == pytest.approx(d.std(ddof=1))
+    assert result.effect.sd == pytest.approx(d.std(ddof=1))
     half = math.log(1.2)
     above = stats.wilcoxon(d + half, alternative="greater", method="exact").pvalue
     below = stats.wilcoxon(d - half, alternative="less", method="exact").pvalue
-    assert result.p_equivalence == pytest.approx(max(above, below))
+    assert result.against.p_equivalence == pytest.approx(max(above, below))
     i, j = np.triu_indices(12)
-    assert result.estimate == pytest.approx(math.exp(np.median((d[i] + d[j]) / 2)))
+    assert result.effect.estimate == pytest.approx(math.exp(np.median((d[i] + d[j]) / 2)))
 
 
 @given(treatments)
 def test_interval_and_p_never_disagree(pair: tuple[list[float], list[float]]) -> None:
     result = compare_paired(*pair)
     if not result.provisional:
-        assert result.excludes_no_effect == (result.p <= result.alpha)
-        assert result.confidence >= 0.95 - 1e-12
+        assert result.excludes_no_effect == (result.effect.p <= result.alpha)
+        assert result.effect.confidence >= 0.95 - 1e-12
         # the milliseconds tell the same story
-        assert (result.difference_low > 0) == (result.ci_low > 1)
+        assert (result.difference.low > 0) == (result.effect.low > 1)
 
 
 @given(treatments)
 def test_antisymmetric(pair: tuple[list[float], list[float]]) -> None:
     t, b = pair
     forth, back = compare_paired(t, b, margin=Margin(0.1)), compare_paired(b, t, margin=Margin(0.1))
-    assert forth.estimate * back.estimate == pytest.approx(1)
-    assert forth.ci_low * back.ci_high == pytest.approx(1)
-    assert forth.p == back.p
-    assert forth.p_equivalence == back.p_equivalence
+    assert forth.effect.estimate * back.effect.estimate == pytest.approx(1)
+    assert forth.effect.low * back.effect.high == pytest.approx(1)
+    assert forth.effect.p == back.effect.p
+    assert forth.against.p_equivalence == back.against.p_equivalence
     assert forth.p_sign_flip == back.p_sign_flip
-    assert forth.needed_difference == back.needed_difference
+    assert forth.against.needed_difference == back.against.needed_difference
 
 
 @given(treatments, st.sampled_from([1e-3, 1e3, 1e6, 60.0]))
 def test_unit_does_not_matter(pair: tuple[list[float], list[float]], unit: float) -> None:
     t, b = (np.array(v) for v in pair)
     a, s = compare_paired(t, b, margin=Margin(0.1)), compare_paired(t * unit, b * unit, margin=Margin(0.1))
-    assert (a.p, a.p_equivalence, a.needed_equivalence) == (s.p, s.p_equivalence, s.needed_equivalence)
-    assert s.estimate == pytest.approx(a.estimate)
-    assert (s.ci_low, s.ci_high) == pytest.approx((a.ci_low, a.ci_high))
-    assert s.difference == pytest.approx(a.difference * unit)
+    assert a.effect.p == s.effect.p
+    assert a.against.p_equivalence == s.against.p_equivalence
+    assert a.against.needed_equivalence == s.against.needed_equivalence
+    assert s.effect.estimate == pytest.approx(a.effect.estimate)
+    assert (s.effect.low, s.effect.high) == pytest.approx((a.effect.low, a.effect.high))
+    assert s.difference.estimate == pytest.approx(a.difference.estimate * unit)
 
 
 def test_below_the_floor_is_provisional() -> None:
@@ -95,11 +97,11 @@ def test_below_the_floor_is_provisional() -> None:
     assert result.provisional
     assert result.floor_n == 8
     assert "provisional" in result.method
-    assert result.confidence == 0.95
+    assert result.effect.confidence == 0.95
     assert result.mde is None
     assert codes(result) == ["below-floor"]
     interval = stats.ttest_1samp(np.log(t / b), 0).confidence_interval(0.95)
-    assert (result.ci_low, result.ci_high) == pytest.approx((math.exp(interval.low), math.exp(interval.high)))
+    assert (result.effect.low, result.effect.high) == pytest.approx((math.exp(interval.low), math.exp(interval.high)))
     assert not compare_paired(t, b, m_family=1).provisional
 
 
@@ -107,23 +109,23 @@ def test_difference_scale_for_a_baseline_of_zero() -> None:
     cores = [0.31, 0.29, 0.33, 0.30, 0.35, 0.28]
     result = compare_paired(cores, [0.0] * 6, scale="difference", margin=Margin(0.1, 0.02))
     # the 11th of 21 Walsh averages: sums .56 .57 .58 .58 .59 .59 .60 .60 .61 .61 .62
-    assert result.estimate == pytest.approx(0.31)
-    assert (result.ci_low, result.ci_high) == (0.28, 0.35)
-    assert result.margin_high == 0.02
-    assert result.difference == result.estimate
-    assert result.sd == pytest.approx(np.std(cores, ddof=1))
+    assert result.effect.estimate == pytest.approx(0.31)
+    assert (result.effect.low, result.effect.high) == (0.28, 0.35)
+    assert result.against.high == 0.02
+    assert result.difference.estimate == result.effect.estimate
+    assert result.effect.sd == pytest.approx(np.std(cores, ddof=1))
     assert result.excludes_no_effect
 
 
 def test_blocks_needed_and_smallest_effect_are_those_of_the_plan() -> None:
     t, b = noisy(10, 1.0, 0.1, seed=2)
     result = compare_paired(t, b, margin=Margin(0.1))
-    assert result.mde == pytest.approx(math.expm1((detectable_effect(10) or 0.0) * result.sd), rel=1e-12)
-    assert result.needed_equivalence == blocks_for_equivalence(result.sd, math.log(1.1))
-    assert compare_paired(t, b).needed_equivalence is None
+    assert result.mde == pytest.approx(math.expm1((detectable_effect(10) or 0.0) * result.effect.sd), rel=1e-12)
+    assert result.against.needed_equivalence == blocks_for_equivalence(result.effect.sd, math.log(1.1))
+    assert compare_paired(t, b).against is None
     five = compare_paired(t, b, margin=Margin(0.1), m_family=5)
-    assert five.needed_equivalence == blocks_for_equivalence(result.sd, math.log(1.1), m=5)
-    assert (five.needed_difference or 0) > (result.needed_difference or math.inf)
+    assert five.against.needed_equivalence == blocks_for_equivalence(result.effect.sd, math.log(1.1), m=5)
+    assert (five.against.needed_difference or 0) > (result.against.needed_difference or math.inf)
 
 
 def test_where_the_floor_decides_the_margin_is_tested_in_the_responses_unit() -> None:
@@ -131,34 +133,35 @@ def test_where_the_floor_decides_the_margin_is_tested_in_the_responses_unit() ->
     t = b + np.array([3, -4, 2, -1, 4, -3, 1, 2, -2, -5]) * 1e-6
     margin = Margin(0.05, floor=2e-5)  # a fifth of the baseline, four times the relative part
     result = compare_paired(t, b, margin=margin)
-    assert (result.margin_relative, result.margin_floor) == (0.05, 2e-5)
+    assert (result.against.relative, result.against.floor) == (0.05, 2e-5)
     assert result.margin == pytest.approx(2e-5 / 1.025e-4)
-    assert result.p_equivalence == max(signed_rank_p(t - b + 2e-5, "greater"), signed_rank_p(t - b - 2e-5, "less"))
+    assert result.against.p_equivalence == max(
+        signed_rank_p(t - b + 2e-5, "greater"), signed_rank_p(t - b - 2e-5, "less")
+    )
     relative = compare_paired(t, b, margin=Margin(0.05, floor=1e-7))
-    assert relative.margin_floor is None
+    assert relative.against.floor is None
     # Another baseline in the same study leaves the answer of the floor as it is; a ratio would not.
     shifted = compare_paired(t + 1e-4, b + 1e-4, margin=margin)
-    assert shifted.p_equivalence == result.p_equivalence
+    assert shifted.against.p_equivalence == result.against.p_equivalence
 
 
 def test_both_effects_have_their_own_test_and_the_scale_says_which_one_judges() -> None:
     t, b = noisy(10, 1.3, 0.05)
     of_ratio, of_difference = (compare_paired(t, b, scale=scale) for scale in ("ratio", "difference"))
-    same = ("ratio", "ratio_low", "ratio_high", "difference", "difference_low", "difference_high")
-    assert [getattr(of_ratio, name) for name in same] == [getattr(of_difference, name) for name in same]
-    assert (of_ratio.estimate, of_ratio.ci_low) == (of_ratio.ratio, of_ratio.ratio_low)
-    assert (of_difference.estimate, of_difference.ci_low) == (of_ratio.difference, of_ratio.difference_low)
-    assert of_difference.p == pytest.approx(stats.wilcoxon(t - b, method="exact").pvalue)
-    assert of_difference.sd == pytest.approx(np.std(t - b, ddof=1))
+    assert (of_ratio.ratio, of_ratio.difference) == (of_difference.ratio, of_difference.difference)
+    assert of_ratio.effect == of_ratio.ratio
+    assert of_difference.effect == of_ratio.difference
+    assert of_difference.effect.p == pytest.approx(stats.wilcoxon(t - b, method="exact").pvalue)
+    assert of_difference.effect.sd == pytest.approx(np.std(t - b, ddof=1))
 
 
 def test_a_proxy_that_adds_the_same_to_a_baseline_that_moves_is_sharp_by_difference_alone() -> None:
     rng = np.random.default_rng(4)
     b = rng.uniform(0.8e-4, 1.3e-4, 10)
     result = compare_paired(b + 4e-4 + rng.normal(0, 4e-6, 10), b, scale="difference")
-    width = (result.difference_high - result.difference_low) / result.difference
+    width = (result.difference.high - result.difference.low) / result.difference.estimate
     assert width < 0.03
-    assert (result.ratio_high - result.ratio_low) / result.ratio > 5 * width
+    assert (result.ratio.high - result.ratio.low) / result.ratio.estimate > 5 * width
 
 
 @pytest.mark.parametrize("scale", ["ratio", "difference"])
@@ -168,7 +171,7 @@ def test_the_part_of_the_margin_that_decides_is_tested_on_its_own_scale(scale, f
     t = b * 1.01 + 2e-6
     result = compare_paired(t, b, margin=Margin(0.05, floor=floor), scale=scale)
     d, half = (t - b, floor) if on_differences else (np.log(t / b), math.log1p(0.05))
-    assert result.p_equivalence == pytest.approx(
+    assert result.against.p_equivalence == pytest.approx(
         max(signed_rank_p(d + half, "greater", 1e-12), signed_rank_p(d - half, "less", 1e-12))
     )
     typical = float(np.median(b))
@@ -179,17 +182,17 @@ def test_the_part_of_the_margin_that_decides_is_tested_on_its_own_scale(scale, f
 def test_material_asks_whether_the_effect_is_larger_than_the_margin() -> None:
     t, b = noisy(10, 1.3, 0.02, seed=3)
     result = compare_paired(t, b, margin=Margin(0.1))
-    assert result.p_material == signed_rank_p(np.log(t / b) - math.log(1.1), "greater")
-    assert compare_paired(b, t, margin=Margin(0.1)).p_material == result.p_material
-    assert compare_paired(t, b, margin=Margin(0.5)).p_material > 0.5
-    assert compare_paired(t, b).p_material is None
+    assert result.against.p_material == signed_rank_p(np.log(t / b) - math.log(1.1), "greater")
+    assert compare_paired(b, t, margin=Margin(0.1)).against.p_material == result.against.p_material
+    assert compare_paired(t, b, margin=Margin(0.5)).against.p_material > 0.5
+    assert compare_paired(t, b).against is None
 
 
 def test_one_wild_block_is_named_by_the_cross_checks() -> None:
     b = np.ones(10)
     t = 1 + np.array([0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08, 0.09, 40.0])
     result = compare_paired(t, b)
-    assert result.p == 2 / 1024
+    assert result.effect.p == 2 / 1024
     assert result.p_paired_t > 0.05
     assert codes(result) == ["tests-disagree"]
 
@@ -201,7 +204,7 @@ def test_a_tie_that_rounding_hides_is_still_a_tie() -> None:
     t, b = np.array(rows).T
     for alpha in (0.01, 0.03, 0.05, 0.1, 0.2):
         result = compare_paired(t, b, alpha=alpha)
-        assert result.provisional or result.excludes_no_effect == (result.p <= alpha)
+        assert result.provisional or result.excludes_no_effect == (result.effect.p <= alpha)
 
 
 @pytest.mark.parametrize("scale", ["ratio", "difference"])
@@ -211,19 +214,19 @@ def test_a_run_that_ranks_worst_is_held_by_the_exact_test_and_opens_the_end_that
     t[4] = math.inf
     one = compare_paired(t, b, scale=scale, margin=Margin(0.05))
     # Nine blocks on one side and one far on the same: the very p-value of ten on one side.
-    assert one.p == whole.p == 2 / 2**10
-    assert math.isfinite(one.estimate)
-    assert math.isfinite(one.ci_low)
-    assert one.p_material == whole.p_material
-    assert one.sd == pytest.approx(compare_paired(np.delete(t, 4), np.delete(b, 4), scale=scale).sd)
+    assert one.effect.p == whole.effect.p == 2 / 2**10
+    assert math.isfinite(one.effect.estimate)
+    assert math.isfinite(one.effect.low)
+    assert one.against.p_material == whole.against.p_material
+    assert one.effect.sd == pytest.approx(compare_paired(np.delete(t, 4), np.delete(b, 4), scale=scale).effect.sd)
     t[5:7] = math.inf
     three = compare_paired(t, b, scale=scale)
-    assert (math.isfinite(three.ci_low), three.ci_high) == (True, math.inf)
+    assert (math.isfinite(three.effect.low), three.effect.high) == (True, math.inf)
     # A failing baseline is the mirror image, and two that fail in a block are no difference.
-    assert compare_paired(b, t, scale=scale).ci_low == (0 if scale == "ratio" else -math.inf)
+    assert compare_paired(b, t, scale=scale).effect.low == (0 if scale == "ratio" else -math.inf)
     b[4:7] = math.inf
     even = compare_paired(t, b, scale=scale)
-    assert math.isfinite(even.ci_high)
+    assert math.isfinite(even.effect.high)
     assert "zeros" in codes(even)
 
 
@@ -231,8 +234,8 @@ def test_so_many_worst_ranks_that_no_size_is_left_have_no_estimate() -> None:
     t, b = noisy(10, 1.0, 0.05)
     t[:5] = math.inf
     found = compare_paired(t, b, scale="difference")
-    assert (found.estimate, found.ci_high) == (math.inf, math.inf)
-    assert math.isfinite(found.sd)
+    assert (found.effect.estimate, found.effect.high) == (math.inf, math.inf)
+    assert math.isfinite(found.effect.sd)
 
 
 def test_below_the_floor_a_worst_rank_opens_its_end() -> None:
@@ -240,8 +243,8 @@ def test_below_the_floor_a_worst_rank_opens_its_end() -> None:
     t[0] = math.inf
     found = compare_paired(t, b)
     assert found.provisional
-    assert 0 < found.ci_low < math.inf
-    assert found.ci_high == math.inf
+    assert 0 < found.effect.low < math.inf
+    assert found.effect.high == math.inf
 
 
 @pytest.mark.parametrize(
@@ -266,10 +269,10 @@ positive_unpaired = st.lists(st.floats(0.1, 10).map(lambda x: round(x, 2)), min_
 
 def test_six_against_six_completely_apart() -> None:
     result = compare_unpaired([20, 21, 22, 23, 24, 25], [10, 10.5, 11, 11.5, 12, 12.5])
-    assert result.p == result.smallest_p == 2 / 924
+    assert result.effect.p == result.smallest_p == 2 / 924
     # 36 ratios; U <= 5 rejects at .05 (sizes 2/924 .. 26/924 = .028), U = 6 has 36/924 = .039, U = 7 has 50/924 = .054
-    assert result.confidence == pytest.approx(1 - 38 / 924)
-    assert result.ci_low > 1
+    assert result.effect.confidence == pytest.approx(1 - 38 / 924)
+    assert result.effect.low > 1
     assert codes(result) == ["order-unknown"]
     known = compare_unpaired([20, 21, 22, 23, 24, 25], [10, 10.5, 11, 11.5, 12, 12.5], order_known=True)
     assert replace(known, warnings=result.warnings) == result
@@ -281,52 +284,52 @@ def test_the_table_of_mann_and_whitney() -> None:
     rng = np.random.default_rng(1)
     x, y = rng.normal(size=6), rng.normal(size=6)
     result = compare_unpaired(np.exp(x), np.exp(y))
-    assert result.confidence == pytest.approx(1 - 2 * 19 / 924)
-    assert result.p == pytest.approx(stats.mannwhitneyu(x, y, method="exact").pvalue)
+    assert result.effect.confidence == pytest.approx(1 - 2 * 19 / 924)
+    assert result.effect.p == pytest.approx(stats.mannwhitneyu(x, y, method="exact").pvalue)
 
 
 def test_three_against_three_cannot_say() -> None:
     result = compare_unpaired([2, 3, 4], [0.2, 0.3, 0.41])
-    assert result.p == result.smallest_p == 0.1
+    assert result.effect.p == result.smallest_p == 0.1
     assert result.provisional
     assert codes(result) == ["order-unknown", "below-floor"]
     assert "0.1" in result.warnings[1].message
     reference = stats.ttest_ind(np.log([2, 3, 4]), np.log([0.2, 0.3, 0.41]), equal_var=False).confidence_interval()
-    assert (result.ci_low, result.ci_high) == pytest.approx((np.exp(reference.low), np.exp(reference.high)))
+    assert (result.effect.low, result.effect.high) == pytest.approx((np.exp(reference.low), np.exp(reference.high)))
 
 
 @given(positive_unpaired, positive_unpaired)
 def test_interval_and_p_never_disagree_of_unpaired(t: list[float], b: list[float]) -> None:
     result = compare_unpaired(t, b, alpha=0.1)
     if not result.provisional:
-        assert result.excludes_no_effect == (result.p <= 0.1)
+        assert result.excludes_no_effect == (result.effect.p <= 0.1)
 
 
 @given(positive_unpaired, positive_unpaired)
 def test_antisymmetric_of_unpaired(t: list[float], b: list[float]) -> None:
     forth, back = compare_unpaired(t, b, margin=Margin(0.3)), compare_unpaired(b, t, margin=Margin(0.3))
-    assert forth.estimate * back.estimate == pytest.approx(1)
-    assert forth.p == pytest.approx(back.p)
-    assert forth.p_equivalence == pytest.approx(back.p_equivalence)
+    assert forth.effect.estimate * back.effect.estimate == pytest.approx(1)
+    assert forth.effect.p == pytest.approx(back.effect.p)
+    assert forth.against.p_equivalence == pytest.approx(back.against.p_equivalence)
 
 
 def test_noise_and_runs_needed() -> None:
     # both treatments have the log variance of 0 1 2 3 4 5, 3.5, times .01^2; the difference of two runs has twice that
     x = np.exp(np.arange(6) / 100)
     result = compare_unpaired(x, x[::-1] * 1.001, margin=Margin(0.05))
-    assert result.sd == pytest.approx(np.sqrt(2 * 3.5) / 100)
-    assert result.needed_difference is not None
+    assert result.effect.sd == pytest.approx(np.sqrt(2 * 3.5) / 100)
+    assert result.against.needed_difference is not None
     # two-sample t-test at the same power, over .955
     expected = TTestIndPower().solve_power(np.log(1.05) / (np.sqrt(3.5) / 100), alpha=0.05, power=0.8) / 0.955
-    assert result.needed_difference == pytest.approx(expected, abs=3)
+    assert result.against.needed_difference == pytest.approx(expected, abs=3)
 
 
 def test_equivalence_of_tight_treatments() -> None:
     t, b = 1 + np.arange(8) / 1000, 1.0005 + np.arange(8) / 1000
     result = compare_unpaired(t, b, margin=Margin(0.05))
-    assert result.p_equivalence is not None
-    assert result.p_equivalence <= 0.001
-    assert result.p > 0.05
+    assert result.against.p_equivalence is not None
+    assert result.against.p_equivalence <= 0.001
+    assert result.effect.p > 0.05
 
 
 @pytest.mark.parametrize(("t", "b"), [([1], [1, 2]), ([0, 1], [1, 2])])

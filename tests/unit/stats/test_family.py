@@ -11,7 +11,8 @@ from refused import refused
 from meshtrial.errors import UsageError
 from meshtrial.stats import ContrastResult, Family, Margin, analyse_family, compare_paired
 from meshtrial.stats.multiplicity import holm
-from meshtrial.vocabulary import Correction
+from meshtrial.stats.verdict import Verdict
+from meshtrial.vocabulary import Correction, Word, sentence
 
 MARGIN = Margin(0.05)
 AA = Family("none", twin="none-aa", margin=MARGIN)
@@ -24,6 +25,10 @@ def study(n: int = 10, seed: int = 0, sd: float = 0.01, **ratios: float) -> dict
     return {name: ratio * np.exp(block + rng.normal(0, sd, n)) for name, ratio in treatments.items()}
 
 
+def said(verdict: Verdict) -> str:
+    return sentence(verdict.label, verdict.qualifier)
+
+
 def named(results: tuple[ContrastResult, ...]) -> dict[str, ContrastResult]:
     return {r.treatment: r for r in results}
 
@@ -33,7 +38,7 @@ def test_a_whole_family() -> None:
     results = analyse_family(values, AA)
     assert [r.treatment for r in results] == ["sidecar", "ambient", "slim", "none-aa"]
     found = named(results)
-    assert found["sidecar"].verdict.text == "slower (material)"
+    assert said(found["sidecar"].verdict) == "slower (material)"
     assert found["ambient"].verdict.label == "equivalent"
     assert found["none-aa"].role == "a/a"
     assert found["none-aa"].verdict.label == "equivalent"
@@ -44,13 +49,13 @@ def test_a_whole_family() -> None:
 def test_holm_over_the_family_without_the_twin() -> None:
     values = study(sd=0.1, a=1.1, b=1.05, c=0.95)
     results = analyse_family(values, AA)
-    raw = [compare_paired(values[k], values["none"]).p for k in ("a", "b", "c")]
+    raw = [compare_paired(values[k], values["none"]).effect.p for k in ("a", "b", "c")]
     assert [r.p_adjusted for r in results[:3]] == holm(raw).tolist()
     assert [r.adjustment for r in results] == ["holm"] * 3 + ["none"]
-    assert [r.m_family for r in results] == [3, 3, 3, 1]
+    assert [r.comparison and r.comparison.m_family for r in results] == [3, 3, 3, 1]
     aa = results[3]
     assert aa.comparison is not None
-    assert aa.p_adjusted == aa.comparison.p
+    assert aa.p_adjusted == aa.comparison.effect.p
     assert aa.adjustment == "none"
 
 
@@ -67,22 +72,22 @@ def test_a_missing_run_takes_its_block_from_every_treatment() -> None:
     for r in results:
         assert r.comparison is not None
         assert r.comparison.n == 10
-        assert r.excluded == ("B4",)
-        assert "blocks-excluded" in [w.code for w in r.warnings]
+        (warning,) = (w for w in r.warnings if w.code == "blocks-excluded")
+        assert "(B4)" in warning.message
 
 
-@pytest.mark.parametrize("label", ["invalid", "saturated"])
-def test_a_treatment_that_is_out_keeps_its_blocks_to_itself_and_counts(label: str) -> None:
+@pytest.mark.parametrize("label", [Word.INVALID, Word.SATURATED])
+def test_a_treatment_that_is_out_keeps_its_blocks_to_itself_and_counts(label: Word) -> None:
     values = study(a=1.2, b=1.2, c=9.0)
     values["c"][1:] = math.nan
-    found = named(analyse_family(values, AA, **{label: {"c": "plaintext was not refused"}}))  # type: ignore[arg-type]
-    assert (found["c"].verdict.label, found["c"].verdict.reason) == (label, "plaintext was not refused")
+    found = named(analyse_family(values, AA, stopped={"c": label}))
+    assert found["c"].verdict == Verdict(label, "")
     assert found["c"].comparison is None
     a = found["a"]
     assert a.comparison is not None
     assert a.verdict.label == "slower"
     assert a.comparison.n == 10
-    assert a.m_family == 3
+    assert a.comparison.m_family == 3
     assert a.p_adjusted == pytest.approx(3 * 2 / 1024)
 
 
@@ -109,8 +114,8 @@ def test_a_noisy_twin_makes_small_effects_unstable_and_leaves_large_ones() -> No
 
 
 def test_a_twin_without_values_is_said_with_every_verdict() -> None:
-    for gone in ({"invalid": {"none-aa": "proof failed"}}, {"saturated": {"none-aa": "fell behind"}}):
-        found = named(analyse_family(study(a=1.2), AA, **gone))  # type: ignore[arg-type]
+    for word in (Word.INVALID, Word.SATURATED):
+        found = named(analyse_family(study(a=1.2), AA, stopped={"none-aa": word}))
         assert found["a"].verdict.label == "slower"
         assert "no-aa-check" in {w.code for w in found["a"].warnings}
     assert "no-aa-check" not in {w.code for r in analyse_family(study(a=1.2), AA) for w in r.warnings}
@@ -121,7 +126,7 @@ def test_a_twin_without_values_is_said_with_every_verdict() -> None:
 def test_material_is_corrected_over_the_family() -> None:
     values = study(n=6, a=1.2, b=1.2, c=1.2)
     (alone,) = analyse_family({k: values[k] for k in ("none", "a")}, Family("none", margin=Margin(0.1)))
-    assert alone.verdict.text == "slower (material)"
+    assert said(alone.verdict) == "slower (material)"
     assert alone.p_material_adjusted == 1 / 64
     ten = study(n=10, a=1.2, b=1.2, c=1.2)
     found = analyse_family(ten, Family("none", twin="none-aa", margin=Margin(0.1)))
@@ -137,14 +142,16 @@ def test_treatments_with_slow_states_of_their_own_get_no_verdict() -> None:
             state[k] = 0.95 * state[k - 1] + rng.normal(0, 0.1)
         values[name] = np.exp(state + (0.7 if name == "a" else 0))
     found = named(analyse_family(values, AA))
-    assert found["a"].verdict.text == "dependent"
+    assert said(found["a"].verdict) == "dependent"
     assert "dependent-blocks" in {w.code for w in found["a"].warnings}
 
 
 def test_declared_pairs() -> None:
     values = study(a=1.2, b=1.0)
     results = analyse_family(values, Family("none", contrasts=[("a", "b")], margin=MARGIN))
-    assert [(r.treatment, r.baseline, r.m_family) for r in results] == [("a", "b", 1)]
+    assert [(r.treatment, r.baseline) for r in results] == [("a", "b")]
+    assert results[0].comparison is not None
+    assert results[0].comparison.m_family == 1
     assert results[0].verdict.label == "slower"
     assert results[0].noise is None
 
@@ -162,7 +169,7 @@ def test_one_contrast_needs_no_correction() -> None:
     for correction in get_args(Correction):
         (alone,) = analyse_family(study(a=1.2), Family("none", contrasts=[("a", "none")], correction=correction))
         assert alone.comparison is not None
-        assert alone.p_adjusted == alone.comparison.p
+        assert alone.p_adjusted == alone.comparison.effect.p
 
 
 @pytest.mark.parametrize("correction", get_args(Correction))
@@ -184,7 +191,7 @@ def test_max_t_calls_pairs_with_six_blocks_where_holm_can_call_none() -> None:
         assert [r.adjustment for r in results] == [correction] * 3
     # five blocks cannot reach 5 % at all
     few = analyse_family(study(n=5, a=1.0, b=1.3, c=1.9), Family("none", contrasts=PAIRS, correction="max-t"))
-    assert [r.verdict.text for r in few] == ["inconclusive (at least 6 blocks)"] * 3
+    assert [said(r.verdict) for r in few] == ["inconclusive (at least 6 blocks)"] * 3
 
 
 def test_tests_against_the_margin_are_corrected_by_holm_under_max_t() -> None:
@@ -197,7 +204,7 @@ def test_tests_against_the_margin_are_corrected_by_holm_under_max_t() -> None:
         assert one.p_equivalence_adjusted == other.p_equivalence_adjusted
         assert one.p_material_adjusted == other.p_material_adjusted
         assert one.comparison is not None
-        assert one.comparison.p <= one.p_adjusted <= other.p_adjusted
+        assert one.comparison.effect.p <= one.p_adjusted <= other.p_adjusted
 
 
 @given(st.integers(0, 200), st.integers(5, 12))
@@ -222,17 +229,18 @@ def test_one_flip_serves_contrasts_on_two_scales() -> None:
 def test_an_invalid_treatment_leaves_the_other_pairs_their_p() -> None:
     values = study(n=6, a=1.0, b=1.3, c=1.9)
     family = Family("none", contrasts=PAIRS, correction="max-t")
-    results = analyse_family(values, family, invalid={"c": "no proof"})
+    results = analyse_family(values, family, stopped={"c": Word.INVALID})
     assert [r.verdict.label for r in results] == ["slower", "invalid", "invalid"]
     assert [r.p_adjusted for r in results[1:]] == [None, None]
-    assert results[0].m_family == 3
+    assert results[0].comparison is not None
+    assert results[0].comparison.m_family == 3
 
 
 def test_the_twin_has_a_floor_of_its_own() -> None:
     # 7 blocks are too few for five treatments, and enough for one A/A contrast
     values = study(n=7, a=1.2, b=1.0, c=1.0, d=1.0, e=1.0)
     found = named(analyse_family(values, AA))
-    assert found["a"].verdict.text == "inconclusive (at least 8 blocks)"
+    assert said(found["a"].verdict) == "inconclusive (at least 8 blocks)"
     twin = found["none-aa"].comparison
     assert twin is not None
     assert not twin.provisional
@@ -252,7 +260,7 @@ def test_unpaired() -> None:
     assert all(r.warnings == () for r in analyse_family(values, replace(family, order_known=True)))
     # Runs of a saturated treatment are not compared, and still count.
     values["b"] = 9 * values["b"]
-    a, b = analyse_family(values, family, saturated={"b": "4 of 5 runs of b did not deliver the asked rate"})
+    a, b = analyse_family(values, family, stopped={"b": Word.SATURATED})
     assert a.p_adjusted == pytest.approx(2 * 2 / 924)
     assert (b.verdict.label, b.comparison, b.p_adjusted) == ("saturated", None, None)
 
@@ -289,12 +297,13 @@ def test_the_twin_of_unpaired_runs_is_not_corrected() -> None:
     rng = np.random.default_rng(0)
     values = {name: rng.normal(level, 0.01, 6) for name, level in {"none": 1, "none-aa": 1, "a": 1.5, "b": 1.2}.items()}
     *_, twin = analyse_family(values, Family("none", twin="none-aa", design="unpaired", margin=MARGIN))
-    assert (twin.treatment, twin.role, twin.adjustment, twin.m_family) == ("none-aa", "a/a", "none", 1)
+    assert (twin.treatment, twin.role, twin.adjustment) == ("none-aa", "a/a", "none")
     assert twin.comparison is not None
-    assert twin.p_adjusted == twin.comparison.p
+    assert twin.comparison.m_family == 1
+    assert twin.p_adjusted == twin.comparison.effect.p
 
 
 def test_a_family_without_a_usable_treatment_is_judged_too() -> None:
-    reasons = dict.fromkeys(("none", "none-aa", "a"), "gates failed")
-    results = analyse_family(study(a=1.2), AA, blocks=list(range(10)), invalid=reasons)
+    stopped = dict.fromkeys(("none", "none-aa", "a"), Word.INVALID)
+    results = analyse_family(study(a=1.2), AA, blocks=list(range(10)), stopped=stopped)
     assert [r.verdict.label for r in results] == ["invalid", "invalid"]

@@ -8,7 +8,7 @@ from meshtrial.stats.verdict import decide
 def warned(d: np.ndarray, factor: float = 1.0, m: int = 1) -> tuple[Warning, ...]:
     t, b = np.exp(d), np.ones(len(d))
     c = compare_paired(t, b, margin=Margin(0.05), m_family=m)
-    p, p_eq = min(1.0, c.p * factor), min(1.0, (c.p_equivalence or 1.0) * factor)
+    p, p_eq = min(1.0, c.effect.p * factor), min(1.0, (c.against.p_equivalence if c.against else 1.0) * factor)
     return influence(t, b, c, decide(c, p_adjusted=p, p_equivalence_adjusted=p_eq), p, p_eq, list(range(1, len(d) + 1)))
 
 

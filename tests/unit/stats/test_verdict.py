@@ -8,7 +8,7 @@ from meshtrial.stats.comparison import Comparison
 from meshtrial.stats.contrast import compare_unpaired
 from meshtrial.stats.noise import NoiseFloor, noise_floor
 from meshtrial.stats.verdict import Verdict, decide
-from meshtrial.vocabulary import Word
+from meshtrial.vocabulary import Word, sentence
 
 
 def contrast(ratio: float, sd: float = 0.01, n: int = 10, margin: float | None = 0.05, m: int = 1) -> Comparison:
@@ -19,11 +19,15 @@ def contrast(ratio: float, sd: float = 0.01, n: int = 10, margin: float | None =
 def judged(c: Comparison, **options: object) -> Verdict:
     return decide(
         c,
-        p_adjusted=c.p,
-        p_equivalence_adjusted=c.p_equivalence,
-        p_material_adjusted=c.p_material,
+        p_adjusted=c.effect.p,
+        p_equivalence_adjusted=c.against and c.against.p_equivalence,
+        p_material_adjusted=c.against and c.against.p_material,
         **options,  # type: ignore[arg-type]
     )
+
+
+def said(verdict: Verdict) -> str:
+    return sentence(verdict.label, verdict.qualifier)
 
 
 def floor(size: float, p: float = 0.002) -> NoiseFloor:
@@ -45,9 +49,9 @@ def floor(size: float, p: float = 0.002) -> NoiseFloor:
 )
 def test_what_is_said(c: Comparison, text: str) -> None:
     verdict = judged(c)
-    assert verdict.text == text
+    assert said(verdict) == text
     assert verdict.label.different == text.startswith("slower")
-    assert (verdict.blocks, verdict.mde) == ((8, None) if "8 blocks" in text else (None, c.mde))
+    assert verdict.blocks == (8 if "8 blocks" in text else None)
 
 
 @pytest.mark.parametrize(
@@ -63,11 +67,9 @@ def test_inconclusive_says_how_many_blocks() -> None:
     c = contrast(1.02, sd=0.1)
     verdict = judged(c)
     assert verdict.label == "inconclusive"
-    assert c.needed_difference is not None
-    assert c.needed_equivalence is not None
-    assert verdict.blocks == max(c.needed_difference, c.needed_equivalence)
-    assert verdict.text == f"inconclusive (a new study of about {verdict.blocks} blocks)"
-    assert verdict.mde == c.mde
+    assert c.against is not None
+    assert verdict.blocks == max(c.against.needed_difference, c.against.needed_equivalence)
+    assert said(verdict) == f"inconclusive (a new study of about {verdict.blocks} blocks)"
     assert not verdict.label.conclusive
 
 
@@ -84,9 +86,7 @@ def test_unstable_comes_before_a_difference() -> None:
     assert judged(c).label == "slower"
     verdict = judged(c, noise=floor(0.10))
     assert verdict.label == "unstable"
-    assert verdict.text == f"unstable (a new study of about {verdict.blocks} blocks)"
-    assert "10.0%" in verdict.reason
-    assert "5.0%" in verdict.reason
+    assert said(verdict) == f"unstable (a new study of about {verdict.blocks} blocks)"
 
 
 # A noise floor beyond the margin that chance alone gives, and one of so few blocks that they cannot reach 1 %.
@@ -112,26 +112,26 @@ def test_noise_makes_unstable_what_does_not_lie_beyond_it(ratio: float, noise: N
 def test_dependent_blocks_take_every_label() -> None:
     for ratio in (1.0, 1.03):
         verdict = judged(contrast(ratio), dependent=True)
-        assert verdict.text == "dependent"
+        assert said(verdict) == "dependent"
         assert not verdict.label.conclusive
     # 20 % are 18 standard deviations of the block differences: no dependence of a few blocks makes that.
-    assert judged(contrast(1.2), dependent=True).text == "slower (material)"
-    assert judged(contrast(1.2), dependent=True, invalid="proof failed").label == "invalid"
+    assert said(judged(contrast(1.2), dependent=True)) == "slower (material)"
+    assert judged(contrast(1.2), dependent=True, stopped=Word.INVALID).label == "invalid"
 
 
 def test_material_is_what_its_own_corrected_test_shows() -> None:
     c = contrast(1.2)
-    assert c.ci_low > 1.05
-    assert decide(c, p_adjusted=c.p, p_material_adjusted=0.06).text == "slower"
-    assert decide(c, p_adjusted=c.p, p_material_adjusted=0.05).text == "slower (material)"
+    assert c.effect.low > 1.05
+    assert said(decide(c, p_adjusted=c.effect.p, p_material_adjusted=0.06)) == "slower"
+    assert said(decide(c, p_adjusted=c.effect.p, p_material_adjusted=0.05)) == "slower (material)"
 
 
 def test_invalid_and_saturated_come_first() -> None:
     c = contrast(3.0)
-    assert judged(c, invalid="proof failed", saturated="fell behind").label == "invalid"
-    assert judged(c, saturated="fell behind", noise=floor(1.0)).label == "saturated"
+    assert judged(c, stopped=Word.INVALID).label == "invalid"
+    assert judged(c, stopped=Word.SATURATED, noise=floor(1.0)).label == "saturated"
     verdict = decide(None, p_adjusted=None)
-    assert (verdict.label, verdict.reason) == ("invalid", "fewer than 2 complete blocks are left")
+    assert verdict == Verdict(Word.INVALID, "")
 
 
 def test_the_corrected_p_decides() -> None:
@@ -142,17 +142,17 @@ def test_the_corrected_p_decides() -> None:
 
 def test_unpaired_counts_runs() -> None:
     c = compare_unpaired([1, 1.5, 2], [1.1, 1.4, 2.1], margin=Margin(0.05))
-    verdict = decide(c, p_adjusted=c.p)
-    assert verdict.text == "inconclusive (at least 4 runs of each treatment)"
+    verdict = decide(c, p_adjusted=c.effect.p)
+    assert said(verdict) == "inconclusive (at least 4 runs of each treatment)"
 
 
 def test_what_buckets_may_have_made_is_not_called() -> None:
     # 3 to 5 % slower, shown; each quantile known to 3 % of itself: 0.97 / 1.03 of the lower end lies below 1.
     c = contrast(1.04)
-    assert judged(c).text == "slower (below margin)"
-    assert judged(c.widened(0.03, 0.03)).text == "inconclusive (the buckets are too coarse to tell)"
+    assert said(judged(c)) == "slower (below margin)"
+    assert said(judged(c.widened(0.03, 0.03))) == "inconclusive (the buckets are too coarse to tell)"
     # Known to 0.5 %, the upper end reaches beyond the margin of 5 %.
-    assert judged(c.widened(0.005, 0.005)).text == "slower"
+    assert said(judged(c.widened(0.005, 0.005))) == "slower"
     assert c.widened(0, 0) is c
 
 
@@ -162,8 +162,8 @@ def test_buckets_never_narrow_an_interval_and_never_make_a_verdict(
 ) -> None:
     c = contrast(ratio, sd)
     wide = c.widened(treatment, baseline)
-    assert wide.ci_low <= c.ci_low
-    assert wide.ci_high >= c.ci_high
+    assert wide.effect.low <= c.effect.low
+    assert wide.effect.high >= c.effect.high
     sharp, blunt = judged(c), judged(wide)
     assert blunt.label in (sharp.label, Word.INCONCLUSIVE)
     assert blunt.label is Word.INCONCLUSIVE or blunt.qualifier in (sharp.qualifier, "")
@@ -171,7 +171,7 @@ def test_buckets_never_narrow_an_interval_and_never_make_a_verdict(
 
 def test_no_verdict_ever_says_no_difference() -> None:
     texts = {
-        judged(contrast(r, sd, n), noise=noise).text
+        said(judged(contrast(r, sd, n), noise=noise))
         for r in (0.5, 1.0, 1.02, 2.0)
         for sd in (0.001, 0.1)
         for n in (3, 10)
@@ -187,5 +187,7 @@ def test_noise_on_the_difference_scale() -> None:
     assert aa.floor == 0
     cores = 0.3 + np.arange(8) / 100
     c = compare_paired(cores, zero, scale="difference", margin=Margin(0.1, 0.01))
-    verdict = decide(c, p_adjusted=c.p, p_material_adjusted=c.p_material, noise=aa, kind="resource")
-    assert verdict.text == "more (material)"
+    verdict = decide(
+        c, p_adjusted=c.effect.p, p_material_adjusted=c.against and c.against.p_material, noise=aa, kind="resource"
+    )
+    assert said(verdict) == "more (material)"

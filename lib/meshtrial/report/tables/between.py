@@ -135,11 +135,12 @@ def _against(one: Between, result: stats.ContrastResult) -> str:
     c = result.comparison
     if c is None:
         return f"{name}: not compared"
+    effect = c.effect
     if c.scale == "ratio":
-        size = f"{wording.change(c.estimate, c.ci_high)} [{wording.change_interval(c.ci_low, c.ci_high)}]"
+        size = f"{wording.change(effect.estimate, effect.high)} [{wording.change_interval(effect.low, effect.high)}]"
     else:
-        size = wording.in_unit(one.response, c.difference, sign=True)
-        size += f" [{wording.interval_in_unit(one.response, c.difference_low, c.difference_high)}]"
+        size = wording.in_unit(one.response, effect.estimate, sign=True)
+        size += f" [{wording.interval_in_unit(one.response, effect.low, effect.high)}]"
     return f"{name}: {one.word(result)}, {size}"
 
 
