@@ -52,7 +52,11 @@ def test_what_is_changed_is_what_is_judged():
             {"changes": "weight", "backend": "kubernetes"},
             "changes = 'weight': 'weight' is not known; on kubernetes: authorization, endpoints",
         ),
-        ({"churn_per_min": "-1"}, "churn_per_min: -1: must be 0 to 60000, e.g. 0,60"),
+        (
+            {"churn_per_min": "-1"},
+            "churn_per_min = -1.0: must be numbers with commas, each 0 to 60000 "
+            "(comma-separated, other changes a minute, each a load; empty is the default)",
+        ),
     ],
 )
 def test_what_cannot_be_changed_is_refused(given, why):

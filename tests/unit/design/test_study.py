@@ -47,11 +47,11 @@ def test_a_malformed_treatment_is_refused(text):
 @pytest.mark.parametrize(
     ("field", "value", "allowed"),
     [
-        ("rps", -1, "must be 0 (closed loop) or more"),
-        ("connections", 0, "must be 1 or more"),
-        ("duration_s", 0, "must be more than 0"),
-        ("protocol", "h3", "must be one of http1, h2, grpc, mixed, tcp"),
-        ("payload_bytes", 10**6, "must be 0 to 262144, fortio's largest"),
+        ("rps", -1, "must be 0 to 1000000"),
+        ("connections", 0, "must be 1 to 20000"),
+        ("duration_s", 0, "must be more than 0, at most 86400"),
+        ("protocol", "h3", "must be 'http1' or 'h2' or 'grpc' or 'mixed' or 'tcp'"),
+        ("payload_bytes", 10**6, "must be 0 to 262144"),
         ("generators", 5, "must be 1 to the number of connections"),
         ("unused_services", 10_001, "must be 0 to 10000"),
     ],
