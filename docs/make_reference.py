@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from meshtrial import paths
-from meshtrial.design.parameters import read_parameters
 from meshtrial.design.responses import REGISTRY
 from meshtrial.design.studies import STUDIES
 from meshtrial.design.study import Study
@@ -76,7 +75,7 @@ CALIBRATION = Path("docs", "explanation", "calibration.md")
 
 def built(name: str, **given: object) -> Study:
     """A study as its notebook builds it, by its name and the parameters that are given."""
-    return STUDIES[name].build(read_parameters(STUDIES[name].PARAMETERS, {"seed": 1} | given))
+    return STUDIES[name].build(STUDIES[name].SETTINGS.read({"seed": 1} | given))
 
 
 def under(text: str, heading: str, rows: Iterable[Sequence[str]]) -> str:
@@ -148,10 +147,10 @@ def parameters(text: str) -> str:
     """All parameters, and what each profile makes of those that are left out."""
     found: dict[tuple[str, object, str], list[str]] = {}
     for study, module in STUDIES.items():
-        for one in module.PARAMETERS:
-            allowed = " | ".join(f"`{value}`" for value in one.allowed if value)
-            said = one.help.replace("|", "\\|") + (f"; {allowed}".replace(" | ", ", ") if allowed else "")
-            found.setdefault((one.name, one.default, said), []).append(study)
+        for one in module.SETTINGS.settings.values():
+            allowed = ", ".join(f"`{value}`" for value in one.allowed if value) or one.bounds
+            said = one.help.replace("|", "\\|") + (f"; {allowed}" if allowed else "")
+            found.setdefault((one.name, one.text(one.default), said), []).append(study)
     rows = [
         (f"`{name}`", _value(default), said, "all" if len(studies) == len(STUDIES) else ", ".join(studies))
         for (name, default, said), studies in found.items()
@@ -164,7 +163,7 @@ def parameters(text: str) -> str:
 
 
 def _profiles(study: str) -> str:
-    from meshtrial.design.studies.common import PROFILES
+    from meshtrial.design.settings import PROFILES
 
     head = f"\n### {study}\n\n| | {' | '.join(PROFILES)} |\n|---|{'---|' * len(PROFILES)}\n"
     return head + "".join(f"| {name} | {' | '.join(values)} |\n" for name, values in _set_by(study).items())
@@ -172,10 +171,10 @@ def _profiles(study: str) -> str:
 
 def _set_by(study: str) -> dict[str, list[str]]:
     """What each profile makes of the parameters that are left out, by what it is."""
-    from meshtrial.design.studies.common import PROFILES
+    from meshtrial.design.settings import PROFILES
 
     lines = _lines([built(study, profile=profile) for profile in PROFILES])
-    if "context" in {parameter.name for parameter in STUDIES[study].PARAMETERS}:
+    if "context" in STUDIES[study].SETTINGS:
         cluster = _lines([built(study, profile=profile, backend="kubernetes") for profile in PROFILES])
         lines |= {f"{name} on a cluster": values for name, values in cluster.items() if values != lines[name]}
     return lines
@@ -252,12 +251,12 @@ def _option(action: argparse.Action) -> tuple[str, str]:
 def durations(text: str) -> str:
     """How long every study takes, from its plans."""
     from meshtrial.design.plan import make_plan
-    from meshtrial.design.studies.common import PROFILES
+    from meshtrial.design.settings import PROFILES
     from meshtrial.run import duration
 
     rows = []
     for study, module in STUDIES.items():
-        clusters = "context" in {parameter.name for parameter in module.PARAMETERS}
+        clusters = "context" in module.SETTINGS
         for profile in PROFILES:
             cells = []
             for backend in ("local", "kubernetes"):
@@ -560,6 +559,7 @@ def notebook(study: str) -> Callable[[str], str]:
         example = EXAMPLES[study]
         rows = _recorded(example.sample, lambda data: _example(data, example))
         source = under(source, "### What a result looks like", rows)
+        whole["cells"][place]["source"] = STUDIES[study].SETTINGS.source().splitlines(keepends=True)
         before["source"] = source.removesuffix("\n").splitlines(keepends=True)
         return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
 

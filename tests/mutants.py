@@ -30,7 +30,6 @@ from meshtrial import paths
 from meshtrial.commands.run import read_given
 from meshtrial.compare.formats import read_file
 from meshtrial.compare.tables import read_table
-from meshtrial.design.parameters import read_parameters
 from meshtrial.design.plan import Plan, digest, make_plan
 from meshtrial.design.responses import QUANTILES
 from meshtrial.design.studies import STUDIES, study_module
@@ -166,7 +165,7 @@ def _cadvisor(path: Path) -> object:
 
 
 def _defaults(study: str) -> dict[str, Any]:
-    return {parameter.name: parameter.default for parameter in study_module(study).PARAMETERS}
+    return {name: one.text(one.default) for name, one in study_module(study).SETTINGS.settings.items()}
 
 
 def _given(study: str, path: Path) -> object:
@@ -187,8 +186,8 @@ def _given_in_file(path: Path) -> object:
 def _planned(study: str, given: Mapping[str, Any]) -> object:
     """What is accepted is planned too, where that is no matter of minutes."""
     module = study_module(study)
-    checked = read_parameters(module.PARAMETERS, given)
-    if checked["study_dir"]:
+    checked = module.SETTINGS.read(given)
+    if checked.study_dir:
         return None
     made = module.build(checked)
     return make_plan(made) if made.blocks * len(made.treatments) * len(made.loads) <= 1000 else made

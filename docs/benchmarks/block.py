@@ -22,7 +22,6 @@ from unittest.mock import patch
 
 from benchmarks.table import Row, main
 
-from meshtrial.design.parameters import read_parameters
 from meshtrial.design.plan import make_plan
 from meshtrial.design.studies import study_module
 from meshtrial.load import ingest
@@ -115,9 +114,9 @@ def rows(study: str = "", backend: str = "local", *pairs: str) -> Iterator[Row]:
 def phases_of(study: str, backend: str, *pairs: str) -> Iterator[Row]:
     """Make the first block of a plan; its phases against the whole, and what was measured of it."""
     module = study_module(study)
-    kinds = {parameter.name: type(parameter.default) for parameter in module.PARAMETERS}
+    kinds = {name: type(one.text(one.default)) for name, one in module.SETTINGS.settings.items()}
     given = {name: kinds[name](value) for name, value in (pair.split("=", 1) for pair in pairs)}
-    plan = make_plan(module.build(read_parameters(module.PARAMETERS, {"blocks": 2} | given | {"backend": backend})))
+    plan = make_plan(module.build(module.SETTINGS.read({"blocks": 2} | given | {"backend": backend})))
     bed = make_testbed(plan, {})
     try:
         if problems := bed.preflight(plan.study):

@@ -30,6 +30,7 @@ _EXPECTED = {
     "object": "a mapping",
     "null": "nothing",
 }
+_BOUNDS = {">=": "{} or more", ">": "more than {}", "<=": "at most {}", "<": "less than {}"}
 
 
 def read(kind: type[T], data: Any, root: str = "") -> T:
@@ -111,6 +112,8 @@ def _sentence(refusal: str, data: Any, root: str) -> str:
     if missing := re.search(r"missing required field `(\w+)`", refusal):
         return f"{place} has no {missing[1]}"
     expected = re.match(r"Expected `([^`]*)`", refusal) if "`key`" not in refusal and "[...]" not in refusal else None
+    if bound := re.match(r"Expected `(?:int|float)` (<=?|>=?) (\S+)", refusal):
+        return f"{place} is {shortened(data)}, not {_BOUNDS[bound[1]].format(bound[2])}"
     kinds = [_EXPECTED.get(kind, kind) for kind in expected[1].split(" | ")] if expected else []
     return f"{place} is {shortened(data)}" + (f", not {' or '.join(kinds)}" if kinds else "")
 

@@ -85,7 +85,7 @@ def test_the_coverage_names_every_design_and_only_those():
 
 
 def test_the_coverage_names_parameters_studies_and_responses_that_there_are():
-    parameters = {parameter.name for study in STUDIES.values() for parameter in study.PARAMETERS}
+    parameters = {name for study in STUDIES.values() for name in study.SETTINGS.settings}
     options = {field.name for field in dataclasses.fields(KubernetesOptions)}
     given = set(re.findall(r"`(\w+)=[^`]*`", COVERAGE))
     assert given <= parameters | options

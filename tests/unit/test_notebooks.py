@@ -13,7 +13,6 @@ from papermill.translators import PythonTranslator
 
 import meshtrial as mt
 from meshtrial import paths
-from meshtrial.design.parameters import grouped
 from meshtrial.design.studies import STUDIES
 from meshtrial.report.figure import Figure
 from meshtrial.report.html import notebook_to_html
@@ -49,45 +48,32 @@ def code_cells(path: Path) -> list[str]:
 
 
 @each_study
-def test_the_parameters_cell_says_what_the_study_declares(path):
-    found = {}
-    for statement in ast.parse(parameters_cell(path)).body:
-        assert isinstance(statement, ast.AnnAssign)
-        target, hint = statement.target, statement.annotation
-        assert isinstance(target, ast.Name)
-        assert isinstance(hint, ast.Name)
-        assert target.id not in found
-        found[target.id] = ast.literal_eval(statement.value)
-        assert hint.id == type(found[target.id]).__name__
-    declared = {parameter.name: parameter.default for parameter in STUDIES[path.stem].PARAMETERS}
-    assert found == declared
-    assert {name: type(value) for name, value in found.items()} == {n: type(v) for n, v in declared.items()}
+def test_the_parameters_cell_is_what_the_study_declares(path):
+    assert parameters_cell(path) == STUDIES[path.stem].SETTINGS.source()
+    assert len(STUDIES[path.stem].SETTINGS.cell) <= 13
+    assert "design" in STUDIES[path.stem].SETTINGS.cell
 
 
 @each_study
-def test_papermill_reads_every_name_default_and_help_with_its_group(path, caplog):
+def test_papermill_reads_every_name_default_and_meaning(path, caplog):
     read = {one.name: one for one in PythonTranslator.inspect({"source": parameters_cell(path)})}
     assert caplog.text == ""
-    declared = {parameter.name: parameter for parameter in STUDIES[path.stem].PARAMETERS}
-    groups = grouped(parameters_cell(path))
-    assert list(read) == [name for _, names in groups for name in names]
-    assert set(read) == set(declared)
-    for heading, names in groups:
-        for name in names:
-            parameter, one = declared[name], read[name]
-            values = " | ".join(value for value in parameter.allowed if value)
-            assert one.help == f"{heading.lower()}: {parameter.help}" + (f" ({values})" if values else "")
-            assert ast.literal_eval(one.default) == parameter.default
+    taken = STUDIES[path.stem].SETTINGS
+    assert list(read) == list(taken.cell)
+    for name, one in read.items():
+        setting = taken.settings[name]
+        assert (one.help, ast.literal_eval(one.default)) == (setting.meaning, setting.text(setting.default))
 
 
 @each_study
-def test_the_command_shows_the_same_groups(path):
+def test_the_command_lists_every_setting_once(path):
     code, out, _ = meshtrial("run", path.stem, "--help")
     assert code == 0
     # Before them is how it is used, behind them how long a study takes.
     shown = [part.splitlines() for part in out.rstrip().split("\n\n")[1:-1]]
-    found = [(heading, [line.split()[0] for line in lines]) for heading, *lines in shown]
-    assert found == grouped(parameters_cell(path))
+    listed = [line.split()[0] for _, *lines in shown for line in lines]
+    assert sorted(listed) == sorted(STUDIES[path.stem].SETTINGS.settings)
+    assert listed[: len(STUDIES[path.stem].SETTINGS.cell)] == list(STUDIES[path.stem].SETTINGS.cell)
 
 
 @each

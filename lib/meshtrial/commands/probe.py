@@ -3,7 +3,8 @@
 import argparse
 from typing import TextIO
 
-from meshtrial.design.study import PROTOCOLS, Load, Treatment
+from meshtrial.design.settings import PROTOCOLS
+from meshtrial.design.study import Load, Treatment
 
 
 def add(command: argparse.ArgumentParser) -> None:

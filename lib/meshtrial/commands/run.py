@@ -11,9 +11,11 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
+import msgspec
+
 from meshtrial import paths
 from meshtrial.commands import gating, limits
-from meshtrial.design.parameters import grouped, read_parameters
+from meshtrial.design.parameters import with_design
 from meshtrial.design.plan import Plan, make_plan
 from meshtrial.design.studies import STUDIES, study_module
 from meshtrial.errors import Exit, GateError, MeshtrialError, UsageError
@@ -28,7 +30,7 @@ from meshtrial.run.trial import HANDOFF, LOOK, Trial, go_on, kept
 from meshtrial.signals import end_tasks, interruptible
 from meshtrial.temporary import PrivateFolder
 from meshtrial.testbed.local.others import Look
-from meshtrial.typed import read_yaml, shortened
+from meshtrial.typed import shortened
 
 # How long an interrupted kernel may take to remove what it deployed, before it is killed: processes die with it anyway,
 # a namespace on a cluster needs tens of seconds. It ends as soon as it is done. After half of it jupyter_client sends
@@ -43,7 +45,7 @@ def add(command: argparse.ArgumentParser) -> None:
     command.add_argument("-h", "--help", action=_Help, help="with a STUDY: its parameters, and what they cannot answer")
     command.add_argument("study", choices=sorted(STUDIES))
     command.add_argument("-p", dest="pairs", action="append", default=[], metavar="NAME=VALUE", help="a parameter")
-    command.add_argument("-f", dest="file", type=Path, metavar="FILE.yaml", help="parameters in a YAML file")
+    command.add_argument("-f", dest="file", type=Path, metavar="FILE.yaml", help="a design: parameters in a YAML file")
     command.add_argument("--resume", action="store_true", help="resume this plan if it was started, otherwise start it")
     command.add_argument(
         "--allow-excluded", action="store_true", help="end with 0 where verdicts were given, whatever was excluded"
@@ -74,23 +76,14 @@ def help_text(study: str, given: Mapping[str, Any]) -> str:
 
 
 def parameters_text(study: str) -> str:
-    """A study's parameters in the groups of its notebook: default, and what each is."""
-    declared = {parameter.name: parameter for parameter in study_module(study).PARAMETERS}
-    width = max(map(len, declared))
+    """A study's parameters in groups, those of its notebook's cell first: default, and what each is."""
+    taken = study_module(study).SETTINGS
+    width = max(map(len, taken.settings))
     lines = [f"meshtrial run {study} -p NAME=VALUE ..."]
-    for heading, names in grouped(_parameters_cell(study)):
+    for heading, settings in taken.groups():
         lines += ["", heading]
-        for parameter in (declared[name] for name in names):
-            default = json.dumps(parameter.default)
-            allowed = " | ".join(value for value in parameter.allowed if value)
-            said = parameter.help + (f" ({allowed})" if allowed else "")
-            lines.append(f"  {parameter.name:<{width}}  {default:<12}  {said}")
+        lines += [f"  {one.name:<{width}}  {json.dumps(one.text(one.default)):<12}  {one.meaning}" for one in settings]
     return "\n".join(lines)
-
-
-def _parameters_cell(study: str) -> str:
-    cells = read_json(paths.NOTEBOOKS / f"{study}.ipynb")["cells"]
-    return next("".join(cell["source"]) for cell in cells if "parameters" in cell["metadata"].get("tags", ()))
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
@@ -108,19 +101,18 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 def read_given(study: str, file: Path | None, pairs: list[str]) -> dict[str, Any]:
     """Parameters from a YAML file and from ``-p``; the latter win. Refuses bad ones before anything starts."""
-    given: dict[str, Any] = {}
-    if file is not None:
-        given |= read_yaml(file, str(file), "a mapping of parameter names to values")
+    given: dict[str, Any] = {} if file is None else {"design": str(file)}
     for pair in pairs:
         name, separator, text = pair.partition("=")
         if not separator:
             said = pair if len(pair) <= 60 and pair.isprintable() else shortened(pair)
             raise UsageError(f"-p {said}: is not NAME=VALUE")
         given[name.strip()] = _value(text)
-    declared = study_module(study).PARAMETERS
-    checked = read_parameters(declared, given)
-    if not checked["study_dir"]:
-        study_module(study).build(checked)
+    given = with_design(given)
+    module = study_module(study)
+    settings = module.SETTINGS.read(given)
+    if not settings.study_dir:
+        module.build(settings)
     return given
 
 
@@ -131,13 +123,13 @@ def begun(study: str, given: Mapping[str, Any]) -> dict[str, Any]:
     machine (a Job, a timer) need not know the folder.
     """
     module = study_module(study)
-    checked = read_parameters(module.PARAMETERS, given)
-    if checked["study_dir"]:
+    settings = module.SETTINGS.read(given)
+    if settings.study_dir:
         return {}
-    part = Part.parse(checked["part"]) if checked["part"] else None
+    part = Part.parse(settings.part) if settings.part else None
 
     def plan_of(seed: int) -> Plan:
-        return make_plan(module.build(checked | {"seed": checked["seed"] or seed}))
+        return make_plan(module.build(msgspec.structs.replace(settings, seed=settings.seed or seed)))
 
     store = StudyStore.begun(paths.studies_root(), study, plan_of, part)
     return {} if store is None else {"study_dir": str(store.path)}

@@ -1,4 +1,4 @@
-"""Parameters of a study: declared once, checked strictly, wherever they come from.
+"""Parameters of a study, read as `design.settings` declares them and checked strictly, wherever they come from.
 
 papermill injects a parameter that a notebook does not know and only warns (nteract/papermill#667), so
 the notebook itself refuses it. What counts as given: every name that a cell made of nothing but literal
@@ -9,13 +9,20 @@ from __future__ import annotations
 
 import ast
 import difflib
+import json
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeAlias
 
+import msgspec
+import msgspec.inspect
+
+from meshtrial.design.settings import Settings
 from meshtrial.errors import UsageError
-from meshtrial.typed import shortened
+from meshtrial.typed import read_yaml, shortened
 
 LARGEST = 2**63  # nothing that a study counts or measures comes near it, and beyond it products have no end
 LONGEST = 1500  # characters; a list of all that there is takes fewer
@@ -26,69 +33,231 @@ Value: TypeAlias = str | int | float | bool
 
 
 @dataclass(frozen=True)
-class Parameter:
-    """One parameter."""
+class Setting:
+    """A field of a declaration, as a user meets it: what may be given, and what it means."""
 
     name: str
-    # Its type is the parameter's type. Empty text and 0 mean: as the profile says.
-    default: Value
-    # One line, shown by `papermill --help-notebook` (behind the name of its group, for papermill knows no groups) and
-    # by `meshtrial run STUDY --help`
-    help: str
+    kind: type
+    default: Any  # it is accepted whatever the bounds are: an empty list or 0 is what the profile says
+    help: str = ""
+    group: str = ""
     allowed: tuple[str, ...] = ()  # the only values, where there are such
-    # Inclusive bounds of a number
-    low: float | None = None
-    high: float | None = None
+    at_least: float | None = None
+    more_than: float | None = None
+    at_most: float | None = None
+    multiple_of: int | None = None
+    listed: bool = False  # any number of such values, given as text with commas
 
     def read(self, value: Any) -> Any:
-        """Convert and check one value; the refusal names the parameter and what is allowed."""
-        kind = type(self.default)
-        if kind is str and isinstance(value, list | tuple):
-            value = ",".join(str(item) for item in value)
-        if kind is bool:
+        """Convert and check one value; the refusal names the setting and what is allowed."""
+        if self.listed:
+            return self._read_list(value)
+        if self.kind is bool:
             if not isinstance(value, bool):
                 raise self._refuse(value, "true or false")
             return value
-        if kind in (int, float):
-            # bool is an int in Python, and True is no number of blocks.
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise self._refuse(value, "a number")
-            if not abs(value) < math.inf:
-                raise self._refuse(value, "a finite number")
-            if kind is int and value != int(value):
-                raise self._refuse(value, "a whole number")
-            if (self.low is not None and value < self.low) or (self.high is not None and value > self.high):
-                raise self._refuse(value, self._range())
-            if abs(value) >= LARGEST:
-                raise self._refuse(value, f"below {LARGEST:g}")
-            return kind(value)
+        return self._read_text(value) if self.kind is str else self._read_number(value)
+
+    def require(self, value: Any) -> None:
+        """Refuse a value of the right type that is out of bounds."""
+        if self.allowed and value not in self.allowed:
+            raise self._refuse(value, " or ".join(repr(item) for item in self.allowed))
+        if self.kind in (int, float) and not self.listed and not self._is_within(value):
+            raise self._refuse(value, self._range())
+
+    def text(self, value: Any) -> Any:
+        """A value that was read as a plan and a notebook hold it: a list is text."""
+        return ",".join(f"{item:.17g}" for item in value) if self.listed else value
+
+    @property
+    def meaning(self) -> str:
+        """Its help with the values that are allowed."""
+        values = " | ".join(value for value in self.allowed if value)
+        return self.help + (f" ({values})" if values else "")
+
+    @property
+    def bounds(self) -> str:
+        """What a number must be, in words; empty where nothing is said."""
+        return self._range() if {self.at_least, self.more_than, self.at_most} - {None} else ""
+
+    def _read_list(self, value: Any) -> tuple[Any, ...]:
+        items = value if isinstance(value, list | tuple) else split_list(value) if isinstance(value, str) else [value]
+        if not items and isinstance(value, str) and value:
+            raise self._refuse(value, self._wanted())
+        read = []
+        for item in items:
+            number = item
+            if isinstance(item, str):
+                try:
+                    number = float(item)
+                except ValueError:
+                    raise self._refuse(value, self._wanted()) from None
+            read.append(self._read_number(number))
+        # As for a single value, 0 is what the profile says where it can be no value.
+        return () if read == [0] and not self._is_within(0) else tuple(dict.fromkeys(read))
+
+    def _read_number(self, value: Any) -> Any:
+        # bool is an int in Python, and True is no number of blocks.
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self._refuse(value, "a number")
+        if not abs(value) < math.inf:
+            raise self._refuse(value, "a finite number")
+        if self.kind is int and value != int(value):
+            raise self._refuse(value, self._wanted() if self.listed else "a whole number")
+        is_profiles = value == 0 and (self.listed or self.default == 0)
+        if not self._is_within(value) and not is_profiles:
+            raise self._refuse(value, self._wanted())
+        if abs(value) >= LARGEST:
+            raise self._refuse(value, f"below {LARGEST:g}")
+        return self.kind(value)
+
+    def _read_text(self, value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            value = ",".join(str(item) for item in value)
         if not isinstance(value, str):
-            # -p rates 200 arrives as a number where a list of one is meant.
+            # -p treatments 200 arrives as a number where a list of one is meant.
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise self._refuse(value, "text")
             value = f"{value:g}" if isinstance(value, float) else str(value)
         if len(value) > LONGEST:
             raise self._refuse(value, f"at most {LONGEST} characters")
-        if self.allowed and value not in self.allowed:
-            raise self._refuse(value, " or ".join(repr(item) for item in self.allowed))
+        self.require(value)
         return value
 
+    def _is_within(self, value: float) -> bool:
+        return (
+            (self.at_least is None or value >= self.at_least)
+            and (self.more_than is None or value > self.more_than)
+            and (self.at_most is None or value <= self.at_most)
+            and (self.multiple_of is None or value % self.multiple_of == 0)
+        )
+
+    def _wanted(self) -> str:
+        if not self.listed:
+            return self._range()
+        numbers = "whole numbers" if self.kind is int else "numbers"
+        return f"{numbers} with commas, each {self._range()}" if self.bounds else f"{numbers} with commas"
+
     def _range(self) -> str:
-        if self.low is None:
-            return f"at most {self.high:g}"
-        return f"{self.low:g} or more" if self.high is None else f"{self.low:g} to {self.high:g}"
+        most = "" if self.at_most is None else f"{self.at_most:.10g}"
+        if self.more_than is not None:
+            said = f"more than {self.more_than:g}" + (f", at most {most}" if most else "")
+        elif self.at_least is None:
+            said = f"at most {most}"
+        else:
+            said = f"{self.at_least:g} to {most}" if most else f"{self.at_least:g} or more"
+        return said + (f", a multiple of {self.multiple_of}" if self.multiple_of else "")
 
     def _refuse(self, value: Any, allowed: str) -> UsageError:
-        return UsageError(f"{self.name} = {shortened(value, 120)}: must be {allowed} ({self.help})")
+        meaning = f" ({self.help})" if self.help else ""
+        return UsageError(f"{self.name} = {shortened(value, 120)}: must be {allowed}{meaning}")
 
 
-def read_parameters(declared: Iterable[Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Check what was given against what is declared; defaults fill the rest. An unknown name is refused."""
-    known = {parameter.name: parameter for parameter in declared}
-    for name in given:
-        if name not in known:
-            raise UsageError(f"parameter {shortened(name)} is not known: {nearest(name, known)}")
-    return {name: parameter.read(given.get(name, parameter.default)) for name, parameter in known.items()}
+@cache
+def settings_of(declaration: Any) -> Mapping[str, Setting]:
+    """The fields of a Struct or dataclass by name, with what is annotated of them."""
+    fields = msgspec.inspect.type_info(declaration).fields  # type: ignore[attr-defined]
+    return {field.name: _setting(field) for field in fields}
+
+
+def require_bounds(made: Any) -> None:
+    """Refuse an instance of a declaration that has a value out of bounds."""
+    for setting in settings_of(made.__class__).values():
+        setting.require(getattr(made, setting.name))
+
+
+def _setting(field: msgspec.inspect.Field) -> Setting:
+    said, extra, inner = _annotated(field.type)
+    listed = isinstance(inner, msgspec.inspect.VarTupleType)
+    if isinstance(inner, msgspec.inspect.VarTupleType):
+        _, _, inner = _annotated(inner.item_type)
+    kinds = {msgspec.inspect.BoolType: bool, msgspec.inspect.IntType: int, msgspec.inspect.FloatType: float}
+    return Setting(
+        field.name,
+        kinds.get(type(inner), str),
+        field.default,
+        said.get("description", ""),
+        said.get("title", ""),
+        extra.get("allowed", ()),
+        getattr(inner, "ge", None),
+        getattr(inner, "gt", None),
+        getattr(inner, "le", None),
+        getattr(inner, "multiple_of", None),
+        listed,
+    )
+
+
+def _annotated(kind: msgspec.inspect.Type) -> tuple[Mapping[str, Any], Mapping[str, Any], msgspec.inspect.Type]:
+    if isinstance(kind, msgspec.inspect.Metadata):
+        return kind.extra_json_schema or {}, kind.extra or {}, kind.type
+    return {}, {}, kind
+
+
+class Taken:
+    """The settings that a study takes: those of its notebook's parameters cell, further ones, defaults of its own."""
+
+    def __init__(
+        self,
+        cell: Iterable[str],
+        further: Iterable[str],
+        defaults: Mapping[str, Any] | None = None,
+        single: Iterable[str] = (),
+    ) -> None:
+        declared, own, single = settings_of(Settings), defaults or {}, tuple(single)
+        self.cell = (*cell,)
+        self._single = single  # lists of which it takes one number
+        wanted = {*self.cell, *further}
+        self.settings = {
+            name: replace(one, default=own.get(name, one.default)) for name, one in declared.items() if name in wanted
+        }
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.settings
+
+    def read(self, given: Mapping[str, Any]) -> Settings:
+        """Check what was given; defaults fill the rest. An unknown name is refused."""
+        values = {name: one.default for name, one in self.settings.items()}
+        for name, value in given.items():
+            if name not in self.settings:
+                raise UsageError(f"parameter {shortened(name)} is not known: {nearest(name, self.settings)}")
+            values[name] = self.settings[name].read(value)
+            if name in self._single and len(values[name]) > 1:
+                raise UsageError(f"{name} = {shortened(value)}: this study takes one number, not a list")
+        return Settings(**values)
+
+    def plain(self, settings: Settings) -> dict[str, Value]:
+        """The settings that the study takes as plain values, as a plan holds them."""
+        return {name: one.text(getattr(settings, name)) for name, one in self.settings.items()}
+
+    def groups(self) -> Iterator[tuple[str, list[Setting]]]:
+        """Headings with their settings: those of the parameters cell, then the further ones."""
+        yield "In the parameters cell", [self.settings[name] for name in self.cell]
+        further: dict[str, list[Setting]] = {}
+        for name, one in self.settings.items():
+            if name not in self.cell:
+                further.setdefault(one.group, []).append(one)
+        yield from further.items()
+
+    def source(self) -> str:
+        """The parameters cell of its notebook."""
+        lines = []
+        for one in (self.settings[name] for name in self.cell):
+            kind = "str" if one.listed else one.kind.__name__
+            default = one.text(one.default)
+            value = json.dumps(default) if isinstance(default, str) else repr(default)
+            lines.append(f"{one.name}: {kind} = {value}  # {one.meaning}")
+        return "\n".join(lines)
+
+
+def with_design(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What was given, over what the file says that ``design`` names; UsageError where it cannot be read."""
+    file = given.get("design", "")
+    if not file:
+        return {name: value for name, value in given.items() if name != "design"}
+    designed = read_yaml(Path(str(file)).expanduser(), str(file), "a mapping of parameter names to values")
+    if "design" in designed:
+        raise UsageError(f"{file}: design: a design cannot name another; put its settings here")
+    return {**designed, **{name: value for name, value in given.items() if name != "design"}}
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -98,27 +267,31 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return (f"did you mean {near[0]}? " if near else "") + f"must be one of {', '.join(allowed)}"
 
 
-def given_in_notebook(sources: Iterable[str], namespace: Mapping[str, Any]) -> dict[str, Any]:
+def given_in_notebook(sources: Iterable[str], namespace: Mapping[str, Any], taken: Taken) -> dict[str, Any]:
     """The parameters that a notebook's parameter cells have set.
 
     `sources` are the executed cells, oldest first (IPython's ``In``), `namespace` the notebook's globals, for the
-    values.
+    values. A line of the parameters cell that still has its default sets nothing, so that a design can; what papermill
+    injects is always set.
     """
-    names: dict[str, None] = {}
+    names: dict[str, bool] = {}
     for source in sources:
-        names |= dict.fromkeys(_assigned_literals(source))
-    return {name: namespace[name] for name in names if name in namespace and not name.startswith(_PAPERMILLS)}
+        assigned = _assigned_literals(source)
+        is_whole_cell = set(taken.cell) <= set(assigned)
+        for name in assigned:
+            names[name] = names.get(name, False) or not is_whole_cell
+    return {
+        name: namespace[name]
+        for name, is_injected in names.items()
+        if name in namespace
+        and not name.startswith(_PAPERMILLS)
+        and (is_injected or name not in taken or not _is_default(namespace[name], taken.settings[name]))
+    }
 
 
-def grouped(source: str) -> list[tuple[str, list[str]]]:
-    """The groups of a parameters cell: each heading, a comment on a line of its own, and the names below it."""
-    groups: list[tuple[str, list[str]]] = []
-    for line in source.splitlines():
-        if line.startswith("# "):
-            groups.append((line.removeprefix("# "), []))
-        elif groups:
-            groups[-1][1].extend(_assigned_literals(line))
-    return groups
+def _is_default(value: Any, setting: Setting) -> bool:
+    default = setting.text(setting.default)
+    return type(value) is type(default) and bool(value == default)
 
 
 def _assigned_literals(source: str) -> list[str]:
@@ -152,19 +325,3 @@ def _is_literal(node: ast.expr) -> bool:
 def split_list(text: str) -> tuple[str, ...]:
     """``a, b`` to (``a``, ``b``)."""
     return tuple(item.strip() for item in text.split(",") if item.strip())
-
-
-def read_number_list(name: str, text: str, check: Callable[[float], bool], allowed: str) -> tuple[float, ...]:
-    """A list of numbers given as text; UsageError naming the parameter."""
-    numbers = []
-    for item in split_list(text):
-        try:
-            number = float(item)
-        except ValueError:
-            raise UsageError(f"{name}: {item!r} is not a number; must be {allowed}") from None
-        if not abs(number) < LARGEST or not check(number):
-            raise UsageError(f"{name}: {item[:60]}: must be {allowed}")
-        numbers.append(number)
-    if text and not numbers:
-        raise UsageError(f"{name} = {shortened(text)}: must be {allowed}")
-    return tuple(numbers)

@@ -14,8 +14,28 @@ from itertools import combinations
 from typing import Any, get_args
 
 from meshtrial.design.changes import CHANGES
-from meshtrial.design.parameters import Value
+from meshtrial.design.parameters import Value, require_bounds
 from meshtrial.design.sealing import sealed
+from meshtrial.design.settings import (
+    STANDING,
+    Arrivals,
+    ChurnPerMinute,
+    Connections,
+    Generators,
+    Headers,
+    Moment,
+    PayloadBytes,
+    RampSteps,
+    Rate,
+    Replicas,
+    ResponseBytes,
+    Seconds,
+    Slices,
+    SpokenProtocol,
+    Timeout,
+    UnusedServices,
+    Warmup,
+)
 from meshtrial.errors import UsageError
 from meshtrial.margin import Margin
 from meshtrial.typed import read
@@ -23,15 +43,8 @@ from meshtrial.vocabulary import BETWEEN, Correction, OwnFailures, Scale
 
 NO_MESH = "none"
 TWIN_SUFFIX = "-aa"
-PROTOCOLS = ("http1", "h2", "grpc", "mixed", "tcp")
-# When an open load sends: evenly, over staggered connections; or each send moved besides by up to a tenth of the wait
-# before it, so that it keeps no fixed phase to what is periodic.
-ARRIVALS = ("uniform", "jitter")
 RESTARTS = ("app", "proxies", "control-plane")
 ORDERS = ("randomised", "ascending", "growing", "sequential")
-# How many deployments stand at once: those of a block, as far as they may, or one; empty in plans sealed before.
-STANDING = ("", "block", "run")
-MOST_UNUSED = 10_000
 _RESTART = "restart-"
 # Applications that come with the project: what stands behind a lone @ is one of these, or else a version.
 APPS = ("echo", "counter-api", "details", "details-nodelay", "tiers", "two-versions", "bookinfo", "emojivoto")
@@ -148,72 +161,60 @@ class Objective:
 class Load:
     """What the generators ask for. Rates are open (scheduled) unless ``rps`` is 0: closed loop, as fast as possible."""
 
-    rps: float  # requests a second over all connections and generators
-    connections: int  # connections over all generators; each is one fortio thread
+    rps: Rate  # requests a second over all connections and generators
+    connections: Connections  # connections over all generators; each is one fortio thread
     # Measured and discarded seconds
-    duration_s: float
-    warmup_s: float = 1.0
-    payload_bytes: int = 0  # body that is sent and echoed; 0 sends GET
-    response_bytes: int = 0  # body that is asked for in the answer, whatever is sent; 0 leaves it to the application
-    headers: int = 0  # further request headers of 64 bytes each
+    duration_s: Seconds
+    warmup_s: Warmup = 1.0
+    payload_bytes: PayloadBytes = 0  # body that is sent and echoed; 0 sends GET
+    response_bytes: ResponseBytes = (
+        0  # body that is asked for in the answer, whatever is sent; 0 leaves it to the application
+    )
+    headers: Headers = 0  # further request headers of 64 bytes each
     keepalive: bool = True  # false closes the connection after every request
     # One of `PROTOCOLS`; `mixed` is HTTP/1.1 and gRPC at once, from generators that take turns; `tcp` sends
     # bytes and waits for their echo, without keepalive on a connection each
-    protocol: str = "http1"
-    arrivals: str = "uniform"  # one of `ARRIVALS`
+    protocol: SpokenProtocol = "http1"
+    arrivals: Arrivals = "uniform"  # one of `ARRIVALS`
     catchup: bool = True  # false is fortio's `-nocatchup`: sends that are overdue are skipped, not made up for
-    timeout_s: float = 5.0  # how long the client waits for an answer
-    generators: int = 1  # load-generator processes or pods that share rate and connections
+    timeout_s: Timeout = 5.0  # how long the client waits for an answer
+    generators: Generators = 1  # load-generator processes or pods that share rate and connections
     generators_vary: bool = False  # other loads of the study differ in them alone, so the label says how many
-    replicas: int = 1  # copies of the application; in studies that scale out, endpoints a role
-    unused_services: int = 0  # that stand beside the application, and that nobody calls
+    replicas: Replicas = 1  # copies of the application; in studies that scale out, endpoints a role
+    unused_services: UnusedServices = 0  # that stand beside the application, and that nobody calls
     # Interleaved measurements of one deployment: their requests are the run's, so they add nothing to n
-    slices: int = 1
-    slice_warmup_s: float = 0.0  # of load before each slice that is no part of it: connections are new, caches cold
+    slices: Slices = 1
+    slice_warmup_s: Warmup = 0.0  # of load before each slice that is no part of it: connections are new, caches cold
     trickle_rps: float = 0.0  # requests a second that keep a deployment warm between its slices; 0 is none
     search: bool = False  # the run searches the highest rate kept, in steps of `duration_s`; `rps` then is 0
     # What a rate must keep besides in such a search, e.g. `p99<10ms`; empty is nothing.
     objective: str = ""
     # Steps of equal length in which the rate rises to `rps` within `duration_s`; 0 is one rate all along
-    ramp: int = 0
+    ramp: RampSteps = 0
     # When treatments that restart a part begin with it, in seconds after the first send, and how many seconds from then
     # on count as around it, with a restart and without; 0 and 0 where nothing is restarted
-    restart_at_s: float = 0.0
-    around_s: float = 0.0
+    restart_at_s: Moment = 0.0
+    around_s: Moment = 0.0
     # What is changed under it (`design.changes`), one change after another, and all of them so many times
     changes: tuple[str, ...] = ()
-    change_every_s: float = 0.0
+    change_every_s: Moment = 0.0
     change_cycles: int = 0
-    churn_per_min: float = 0.0  # changes besides, of what no request meets
+    churn_per_min: ChurnPerMinute = 0.0  # changes besides, of what no request meets
 
     def __post_init__(self) -> None:
+        require_bounds(self)
         checks = (
-            (self.rps >= 0, "rps", "0 (closed loop) or more"),
-            (self.connections >= 1, "connections", "1 or more"),
-            (self.duration_s > 0, "duration_s", "more than 0"),
-            (self.warmup_s >= 0, "warmup_s", "0 or more"),
-            (0 <= self.response_bytes <= 1_048_576, "response_bytes", "0 to 1048576"),
-            (0 <= self.headers <= 100, "headers", "0 to 100"),
-            (0.001 <= self.timeout_s <= 3600, "timeout_s", "0.001 to 3600"),
-            (0 <= self.payload_bytes <= 262_144, "payload_bytes", "0 to 262144, fortio's largest"),
-            (self.arrivals in ARRIVALS, "arrivals", " or ".join(ARRIVALS)),
             (
                 self.arrivals == "uniform" or not self.closed_loop,
                 "arrivals",
                 "uniform in a closed loop, which has no plan",
             ),
-            (self.protocol in PROTOCOLS, "protocol", "one of " + ", ".join(PROTOCOLS)),
             (
                 self.protocol != "mixed" or self.generators > 1,
                 "generators",
                 "2 or more, where they speak different things",
             ),
-            (1 <= self.generators <= self.connections, "generators", "1 to the number of connections"),
-            (self.replicas >= 1, "replicas", "1 or more"),
-            (0 <= self.unused_services <= MOST_UNUSED, "unused_services", f"0 to {MOST_UNUSED}"),
-            (self.slices >= 1, "slices", "1 or more"),
-            (self.slice_warmup_s >= 0, "slice_warmup_s", "0 or more"),
-            (0 <= self.trickle_rps <= 1000, "trickle_rps", "0 to 1000"),
+            (self.generators <= self.connections, "generators", "1 to the number of connections"),
             (
                 self.ramp == 0 or (self.ramp > 1 and self.rps > 0 and self.slices == 1 and not self.around_s),
                 "ramp",
@@ -223,9 +224,6 @@ class Load:
             (not self.changes or (self.rps > 0 and self.parts == 1), "changes", "of one open load without slices"),
             (not self.changes or self.change_every_s > 0, "change_every_s", "more than 0"),
             (not self.changes or self.change_cycles >= 1, "change_cycles", "1 or more"),
-            (0 <= self.churn_per_min <= 60_000, "churn_per_min", "0 to 60000"),
-            (self.restart_at_s >= 0, "restart_at_s", "0 or more"),
-            (self.around_s >= 0, "around_s", "0 or more"),
             (not self.search or (self.rps == 0 and self.slices == 1), "search", "a load without rps and slices"),
         )
         if self.objective and not self.search:

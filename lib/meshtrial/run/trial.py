@@ -12,10 +12,11 @@ from typing import Any
 
 from meshtrial import paths
 from meshtrial.design.foreseen import Limit, foreseen
-from meshtrial.design.parameters import given_in_notebook, read_parameters
+from meshtrial.design.parameters import given_in_notebook, with_design
 from meshtrial.design.plan import Plan, make_plan
 from meshtrial.design.sealing import at_hand, local_of, without_folders
 from meshtrial.design.studies import study_module
+from meshtrial.design.studies.common import UNSEALED
 from meshtrial.errors import MissingToolError, UsageError
 from meshtrial.inference import analyse
 from meshtrial.inference.sequential import decide, ended, finished_blocks
@@ -45,12 +46,14 @@ class Trial:
 
     def __init__(self, name: str, given: Mapping[str, Any]) -> None:
         module = study_module(name)
-        self.parameters = read_parameters(module.PARAMETERS, given)
+        given = with_design(given)
+        settings = module.SETTINGS.read(given)
+        self.parameters = module.SETTINGS.plain(settings)
         self._store: StudyStore | None = None
-        self._part = parts.Part.parse(self.parameters["part"]) if self.parameters["part"] else None
+        self._part = parts.Part.parse(settings.part) if settings.part else None
         self._aside: list[str] = []
-        folder = self.parameters["study_dir"]
-        if not folder and not self.parameters["run_missing"]:
+        folder = settings.study_dir
+        if not folder and not settings.run_missing:
             raise UsageError("run_missing = False: needs study_dir, the recorded study to report")
         if folder:
             self._store = StudyStore.open(Path(folder).expanduser().resolve())
@@ -60,13 +63,13 @@ class Trial:
             if self._part is not None and self._part != recorded:
                 held = f"part {recorded}" if recorded else "all blocks"
                 raise UsageError(f"part = {self._part}: {folder} holds {held}")
-            if self.parameters["run_missing"]:
+            if settings.run_missing:
                 self._aside = [
                     f"{why.partition(';')[0]}: set aside as {paths.shown(where)}, and made again"
                     for where, why in self._store.set_aside().items()
                 ]
         else:
-            self.plan = make_plan(module.build(self.parameters))
+            self.plan = make_plan(module.build(settings))
             _check_part(self.plan, self._part)
 
     @classmethod
@@ -80,7 +83,7 @@ class Trial:
                 f"run_notebook({name!r}): is for a cell of a notebook; elsewhere use run({name!r}, rps=500, ...)"
             )
         namespace = shell.user_ns
-        return cls(name, given_in_notebook(namespace["In"], namespace))
+        return cls(name, given_in_notebook(namespace["In"], namespace, study_module(name).SETTINGS))
 
     def announced(self) -> str:
         """What was set aside, how much there is to do and how long that takes; empty where nothing is measured."""
@@ -275,11 +278,13 @@ def _must_agree(
     parameters = without_folders(parameters) | {"context": parameters.get("context")}
     empty: tuple[Any, ...] = ("", 0, 0.0)
     module = study_module(name)
-    defaults = {parameter.name: parameter.default for parameter in module.PARAMETERS}
+    declared = module.SETTINGS.settings
     for key in given:
-        value = parameters[key]
-        unsealed = key in ("study_dir", "run_missing", "part", "cluster_file")  # of that what it says is compared
-        if unsealed or value in empty or value == defaults[key] or value == sealed.get(key):
+        value, one = parameters[key], declared[key]
+        unsealed = key in (*UNSEALED, "cluster_file")  # of that what it says is compared
+        # A list of one number may have been sealed as the number.
+        recorded = one.text(one.read(sealed[key])) if one.listed and key in sealed else sealed.get(key)
+        if unsealed or value in empty or value == one.text(one.default) or value == recorded:
             continue
         raise UsageError(
             f"{key} = {value!r}: the plan in {folder} was sealed with {sealed.get(key)!r}; "

@@ -178,7 +178,6 @@ def test_what_a_study_is_given_decides_its_loads():
     ("study", "given"),
     [
         ("mesh_comparison", {"connections": 2.5}),
-        ("feature_impact", {"generators": "1,65"}),
         ("feature_impact", {"replicas": 2, "generators": 3}),
         ("feature_impact", {"replicas": 2, "protocol": "mixed"}),
         ("ambient_vs_no_mesh", {"response_bytes": 1000, "app": "details"}),

@@ -11,8 +11,8 @@ from refused import as_reviewed
 from meshtrial.design.foreseen import INSTEAD, Limit, Unheld, foreseen, instead_of
 from meshtrial.design.plan import Plan, make_plan
 from meshtrial.design.responses import REGISTRY
+from meshtrial.design.settings import PROFILES
 from meshtrial.design.studies import STUDIES
-from meshtrial.design.studies.common import PROFILES
 from meshtrial.design.study import Contrast, Gates, Load, Study
 
 AMBIENT, P50, P95, P99 = "ambient_vs_no_mesh", "latency_p50_s", "latency_p95_s", "latency_p99_s"
@@ -25,7 +25,7 @@ def limits(study: Study, kind: str = "") -> list[Limit]:
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_study_as_it_comes_can_answer_what_it_asks(name, profile):
-    backends = ("local", "kubernetes") if "context" in {one.name for one in STUDIES[name].PARAMETERS} else ("local",)
+    backends = ("local", "kubernetes") if "context" in STUDIES[name].SETTINGS else ("local",)
     for backend in backends:
         study = built(name, profile=profile, backend=backend)
         found = [(limit.about, limit.loads, limit.instead) for limit in limits(study)]

@@ -1,11 +1,11 @@
-"""The studies: for each its parameters, its profiles, and how it becomes a :class:`~meshtrial.design.study.Study`."""
+"""The studies: for each its settings, its profiles, and how it becomes a :class:`~meshtrial.design.study.Study`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
-from meshtrial.design.parameters import Parameter
+from meshtrial.design.parameters import Taken
+from meshtrial.design.settings import Settings
 from meshtrial.design.studies import (
     ambient_vs_no_mesh,
     calibration,
@@ -23,10 +23,10 @@ from meshtrial.errors import UsageError
 class StudyModule(Protocol):
     """What a module of this package offers."""
 
-    PARAMETERS: tuple[Parameter, ...]
+    SETTINGS: Taken
 
-    def build(self, values: Mapping[str, Any]) -> Study:
-        """Make the study from checked parameters."""
+    def build(self, settings: Settings) -> Study:
+        """Make the study from checked settings."""
 
 
 STUDIES: dict[str, StudyModule] = {

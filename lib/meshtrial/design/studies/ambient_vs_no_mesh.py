@@ -8,23 +8,22 @@ connection's life and the protocol (each a family of its own).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
-from meshtrial.design.parameters import Parameter, split_list
+from meshtrial.design.parameters import Taken, split_list
+from meshtrial.design.settings import CALLED, CLUSTER, GENERAL, LOAD, Settings
 from meshtrial.design.studies import common
 from meshtrial.design.study import Contrast, Load, Study, Treatment
 from meshtrial.errors import UsageError
 
 CONNECTIONS = {"keep-alive": True, "close": False}
-PARAMETERS: tuple[Parameter, ...] = (
-    *common.GENERAL,
-    *common.CLUSTER,
-    *common.LISTED_LOAD,
-    *common.CALLED,
-    common.CLOSED_LOOP,
-    Parameter("connection", "", "keep-alive, close, or both as families of their own; empty follows keepalive"),
+SETTINGS = Taken(
+    cell=(
+        *("profile", "backend", "treatments", "app", "protocol", "rps", "connections", "duration_s"),
+        *("blocks", "margin", "study_dir", "run_missing", "design"),
+    ),
+    further=(*GENERAL, *CLUSTER, *LOAD, *CALLED, "closed_loop", "connection"),
+    single=("unused_services",),
 )
 # quick: 2000 rps for 5.1 s are 10 200 requests, which is what a p99 with 100 requests beyond it needs. Four slices
 # between those of the block's others made the intervals of p50, p90 and CPU .7 as wide, and left those of p99.
@@ -44,22 +43,23 @@ TREATMENTS = {
 PRIMARY = ("latency_p50_s", "latency_p99_s", "path_cpu_s_per_request")
 
 
-def build(values: Mapping[str, Any]) -> Study:
-    """The study that these parameters describe."""
-    profile = (PROFILES if values["backend"] == "local" else ON_CLUSTER)[values["profile"]]
-    treatments = common.treatments_of(values["treatments"], TREATMENTS[values["backend"]])
+def build(settings: Settings) -> Study:
+    """The study that these settings describe."""
+    profile = (PROFILES if settings.backend == "local" else ON_CLUSTER)[settings.profile]
+    treatments = common.treatments_of(settings.treatments, TREATMENTS[settings.backend])
     return common.study_of(
         "ambient_vs_no_mesh",
-        values,
+        settings,
+        SETTINGS,
         title="The ambient architecture against no mesh",
         question="What do node proxies, and a pair of sidecars, add to latency, CPU and memory?",
-        app=values["app"],
+        app=settings.app,
         blocks=profile.blocks,
         loads=common.over_generators(
             common.over_connections(
-                loads_of(common.load_from(values, profile), values["connection"]), values, profile.connections
+                loads_of(common.load_from(settings, profile), settings.connection), settings, profile.connections
             ),
-            values,
+            settings,
         ),
         treatments=treatments,
         primary=PRIMARY,

@@ -1,15 +1,17 @@
-"""Parameters that every study has, and how profiles fill what is left empty."""
+"""What every study has, and how profiles fill what is left empty."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 from meshtrial import stats
 from meshtrial.design.foreseen import INSTEAD, instead_of
-from meshtrial.design.parameters import Parameter, read_number_list, split_list
+from meshtrial.design.parameters import Taken, split_list
 from meshtrial.design.responses import (
     declared_margins,
     declared_scales,
@@ -18,129 +20,21 @@ from meshtrial.design.responses import (
     response,
 )
 from meshtrial.design.sealing import options_of
+from meshtrial.design.settings import Settings
 from meshtrial.design.shares import require_possible
-from meshtrial.design.study import (
-    ARRIVALS,
-    MOST_UNUSED,
-    PROTOCOLS,
-    STANDING,
-    Gates,
-    Load,
-    Study,
-    Treatment,
-    with_pairs,
-)
+from meshtrial.design.study import Gates, Load, Study, Treatment, with_pairs
 from meshtrial.errors import UsageError
 
 # fortio's echo, which takes the size of its answer from the request.
 SIZED_APP = "echo"
-PROFILES = ("quick", "standard", "full")
+# Settings of a session and not of the study.
+UNSEALED = ("design", "study_dir", "run_missing", "part")
 # Enough to keep connections open and code in memory, and too little to be in the way of a neighbour's slice.
 TRICKLE_RPS = 5.0
-# What a study has that measures in slices; without slices nothing goes round.
-SLICED = ("slices", "slice_warmup_s", "standing")
-
-GENERAL = (
-    Parameter("profile", "quick", "how long it takes; sets what is left empty or 0 below", allowed=PROFILES),
-    Parameter("backend", "local", "where it runs", allowed=("local", "kubernetes")),
-    Parameter("study_dir", "", "folder of a recorded or interrupted study to continue; empty starts a new one"),
-    Parameter("run_missing", True, "false measures nothing and reports what study_dir holds"),
-    Parameter("part", "", "the share of the blocks that is run here, e.g. 1/3; empty is all of them"),
-    Parameter("seed", 0, "the order of all runs is drawn from it; 0 draws one and seals it", low=0, high=2**32 - 1),
-    Parameter("keep_awake", False, "true keeps this machine's idle cores awake for the study, where that is permitted"),
-    Parameter("blocks", 0, "passes over all treatments; 0 is as the profile says", low=0, high=1000),
-    Parameter("stopping", "fixed", "fixed, precision:0.05 (half-width of every primary interval) or two-looks"),
-    Parameter("treatments", "", "comma-separated; the first that is not a twin is the baseline"),
-    Parameter("alpha", 0.05, "error level of a family", low=1e-6, high=0.2),
-    Parameter("margin", "", "what is too small to matter (docs/reference/parameters.md); empty is the default"),
-    Parameter(
-        "scale",
-        "",
-        "which effect carries verdicts (docs/reference/parameters.md); empty is the default",
-    ),
-    Parameter("primary", "", "at most three responses that get corrected verdicts; empty is the default of the study"),
-)
-
-# Read by the Kubernetes backend alone; everything else it can be told is in the file that cluster_file names.
-CLUSTER = (
-    Parameter("kubeconfig", "", "empty is KUBECONFIG, the usual file, or the cluster this runs in"),
-    Parameter("context", "", "a context of that file, empty is its current one"),
-    Parameter("namespace", "", "what the namespaces are called, empty is meshtrial and the study"),
-    Parameter("cluster_file", "", "a YAML file of all other options of the Kubernetes backend"),
-    Parameter("mesh_reinstall", "", "when the mesh is made anew, empty is run", allowed=("", "run", "block", "once")),
-    Parameter(
-        "app_reinstall", "", "when the application is made anew, empty is run", allowed=("", "run", "block", "once")
-    ),
-)
-
-LOAD = (
-    Parameter("rps", 0.0, "requests a second over all connections; 0 is as the profile says", low=0, high=1e6),
-    Parameter("connections", 0, "connections over all generators; 0 is as the profile says", low=0, high=20000),
-    Parameter("duration_s", 0.0, "measured seconds of a run; 0 is as the profile says", low=0, high=86400),
-    Parameter("warmup_s", 0.0, "discarded seconds before; 0 is as the profile says", low=0, high=3600),
-    Parameter("payload_bytes", 0, "body sent and echoed; 0 sends GET", low=0, high=262144),
-    Parameter("response_bytes", 0, "body of the answer; 0 is what the app answers by itself", low=0, high=2**20),
-    Parameter("headers", 0, "further request headers of 64 bytes each", low=0, high=100),
-    Parameter("keepalive", True, "false closes the connection after every request"),
-    Parameter("arrivals", "uniform", "jitter moves each send by up to 10 % of the wait before it", allowed=ARRIVALS),
-    Parameter("catchup", True, "false skips overdue sends instead of making up for them"),
-    Parameter("timeout_s", 5.0, "seconds that the client waits for an answer", low=0.001, high=3600),
-    Parameter("replicas", 1, "copies of the application, which the data plane balances", low=1, high=64),
-    Parameter("generators", 1, "load-generator processes or pods that share rate and connections", low=1, high=64),
-    Parameter(
-        "slices",
-        0,
-        "measurements that share the seconds of a run, between those of others; 0 is as the profile says",
-        low=0,
-        high=100,
-    ),
-    Parameter("slice_warmup_s", 0.0, "discarded seconds before each slice; 0 is as the profile says", low=0, high=3600),
-    Parameter(
-        "standing",
-        "",
-        "block: deployments stand at once and slices go round; run: each alone",
-        allowed=STANDING,
-    ),
-)
-
-VERSIONS = Parameter("versions", "", "versions of the local proxies (docs/reference/parameters.md); empty is none")
-RAMP = Parameter("ramp", 0, "steps in which the rate rises to what is asked for; 0 is one rate", low=0, high=100)
-
-# Studies whose loads may differ in these take a list; each number of them is a load of its own.
-CONNECTIONS = Parameter(
-    "connections", "", "comma-separated, over all generators, each a load; empty is as the profile says"
-)
-GENERATORS = Parameter(
-    "generators", "1", "comma-separated numbers of load generators that share rate and connections, each a load"
-)
-_LISTED = {one.name: one for one in (CONNECTIONS, GENERATORS)}
-LISTED_LOAD = tuple(_LISTED.get(parameter.name, parameter) for parameter in LOAD)
-
-# What is called, and how. A study declares those of these that it can take.
-APP = Parameter("app", "echo", "the application behind the data plane: echo, counter-api, details, details-nodelay")
-PROTOCOL = Parameter(
-    "protocol",
-    "http1",
-    "what is spoken; mixed: half HTTP/1.1, half gRPC",
-    allowed=PROTOCOLS,
-)
-PROBE = Parameter("probe", False, "true counts system calls a request afterwards, under strace, apart from every run")
-TRACE_SAMPLING = Parameter(
-    "trace_sampling", 100.0, "percent of requests that are traced where observability is on", low=0.1, high=100
-)
-UNUSED_SERVICES = Parameter(
-    "unused_services",
-    0,
-    "on a cluster: services beside the application that nobody calls",
-    low=0,
-    high=MOST_UNUSED,
-)
-CLOSED_LOOP = Parameter("closed_loop", False, "true sends as fast as answers come instead of at a rate")
-CALLED = (APP, PROTOCOL, PROBE, RAMP, UNUSED_SERVICES, VERSIONS)
-# What a load takes from the parameters as they are, where a study has them.
+# What a load takes from the settings as they are.
 _AS_GIVEN = (
     *("payload_bytes", "response_bytes", "headers", "keepalive", "arrivals", "catchup", "timeout_s"),
-    *("protocol", "replicas", "ramp", "unused_services"),
+    *("protocol", "replicas", "ramp"),
 )
 
 
@@ -157,38 +51,36 @@ class Profile:
     slice_warmup_s: float = 1.0  # before each slice, where there are several
 
 
-def load_from(values: Mapping[str, Any], profile: Profile) -> Load:
-    """The load: given values, and the profile's for what was left at 0."""
-    closed = values.get("closed_loop", False)
-    connections = connections_of(values, profile.connections)[0]
-    slices = values["slices"] or (1 if values.get("ramp") else profile.slices)
-    if closed and values["rps"]:
-        raise UsageError(f"closed_loop = True with rps = {values['rps']:g}: a closed loop has no rate; leave one out")
+def load_from(settings: Settings, profile: Profile) -> Load:
+    """The load: what is set, and the profile's for what was left at 0."""
+    slices = settings.slices or (1 if settings.ramp else profile.slices)
+    if settings.closed_loop and settings.rps:
+        raise UsageError(f"closed_loop = True with rps = {settings.rps:g}: a closed loop has no rate; leave one out")
     return Load(
-        rps=0.0 if closed else values["rps"] or profile.rps,
-        connections=connections,
-        duration_s=(values["duration_s"] or profile.duration_s) / slices,
-        warmup_s=values["warmup_s"] or profile.warmup_s,
-        generators=generators_of(values)[0],
+        rps=0.0 if settings.closed_loop else settings.rps or profile.rps,
+        connections=(*settings.connections, profile.connections)[0],
+        duration_s=(settings.duration_s or profile.duration_s) / slices,
+        warmup_s=settings.warmup_s or profile.warmup_s,
+        generators=generators_of(settings)[0],
+        unused_services=settings.unused_services[0],
         slices=slices,
-        slice_warmup_s=(values["slice_warmup_s"] or profile.slice_warmup_s) if slices > 1 else 0.0,
+        slice_warmup_s=(settings.slice_warmup_s or profile.slice_warmup_s) if slices > 1 else 0.0,
         trickle_rps=TRICKLE_RPS if slices > 1 else 0.0,
-        **{name: values[name] for name in _AS_GIVEN if name in values},
+        **{name: getattr(settings, name) for name in _AS_GIVEN},
     )
 
 
-def generators_of(values: Mapping[str, Any]) -> tuple[int, ...]:
+def generators_of(settings: Settings) -> tuple[int, ...]:
     """Each number of generators that is asked for, once; none below what the load needs.
 
     Two where they speak different things, and on one machine one for each copy of the application: without a proxy
     nothing there spreads requests over copies, so each generator calls one of them, as connections are spread by a
     cluster's service; and every treatment has the same generators.
     """
-    copies = int(values.get("replicas", 1)) if values["backend"] == "local" else 1
-    least = max(copies, 2 if values.get("protocol") == "mixed" else 1)
-    asked = _whole_numbers("generators", str(values["generators"]), 64, "")
-    numbers = tuple(dict.fromkeys(max(number, least) for number in asked)) or (least,)
-    if copies > 1 and (any(number % copies for number in numbers) or values.get("protocol") == "mixed"):
+    copies = settings.replicas if settings.backend == "local" else 1
+    least = max(copies, 2 if settings.protocol == "mixed" else 1)
+    numbers = tuple(dict.fromkeys(max(number, least) for number in settings.generators)) or (least,)
+    if copies > 1 and (any(number % copies for number in numbers) or settings.protocol == "mixed"):
         raise UsageError(
             f"replicas = {copies} on one machine: generators must be a multiple of it, all of one protocol; "
             f"take generators = {copies}"
@@ -196,29 +88,18 @@ def generators_of(values: Mapping[str, Any]) -> tuple[int, ...]:
     return numbers
 
 
-def over_generators(loads: Iterable[Load], values: Mapping[str, Any]) -> tuple[Load, ...]:
+def over_generators(loads: Iterable[Load], settings: Settings) -> tuple[Load, ...]:
     """Every load from every number of generators."""
-    several = generators_of(values)
+    several = generators_of(settings)
     if len(several) == 1:
         return tuple(loads)
     return tuple(replace(load, generators=number, generators_vary=True) for load in loads for number in several)
 
 
-def connections_of(values: Mapping[str, Any], default: int) -> tuple[int, ...]:
-    """Each number of connections that is asked for, once."""
-    text = str(values["connections"] or default)
-    return tuple(dict.fromkeys(_whole_numbers("connections", text, 20000, ", e.g. 10,50,100"))) or (default,)
-
-
-def over_connections(loads: Iterable[Load], values: Mapping[str, Any], default: int) -> tuple[Load, ...]:
+def over_connections(loads: Iterable[Load], settings: Settings, default: int) -> tuple[Load, ...]:
     """Every load at every number of connections."""
-    several = connections_of(values, default)
+    several = settings.connections or (default,)
     return tuple(replace(load, connections=number) for load in loads for number in several)
-
-
-def _whole_numbers(name: str, text: str, most: int, example: str) -> list[int]:
-    asked = f"whole numbers from 1 to {most}{example}"
-    return [int(n) for n in read_number_list(name, text, lambda n: n == int(n) and 1 <= n <= most, asked)]
 
 
 def treatments_of(text: str, default: tuple[str, ...]) -> tuple[Treatment, ...]:
@@ -278,7 +159,8 @@ def _drawn_seed(part: str) -> int:
 
 def study_of(
     name: str,
-    values: Mapping[str, Any],
+    settings: Settings,
+    taken: Taken,
     *,
     title: str,
     question: str,
@@ -298,18 +180,18 @@ def study_of(
     for treatment in treatments:
         if treatment.restart and not restarts:
             raise UsageError(f"treatment {treatment.name}: restarts under load are what the study rollout is for")
-    values = {**values, "seed": values["seed"] or _drawn_seed(values["part"])}
-    if values["keep_awake"] and values["backend"] != "local":
+    settings = msgspec.structs.replace(settings, seed=settings.seed or _drawn_seed(settings.part))
+    if settings.keep_awake and settings.backend != "local":
         raise UsageError(
             "keep_awake = True: is for the cores of this machine; on a cluster its nodes' owner decides that"
         )
-    standing = values.get("standing", "")
+    standing = settings.standing
     if standing == "block" and all(load.slices == 1 for load in loads):
         raise UsageError("standing = 'block': is for runs of several slices, which go round; take slices = 4")
-    rule = stopping_of(values["stopping"], values["blocks"] or blocks, values["alpha"])
-    declared = primary_of(values["primary"], primary)
+    rule = stopping_of(settings.stopping, settings.blocks or blocks, settings.alpha)
+    declared = primary_of(settings.primary, primary)
     # What a user names stays as it is named.
-    instead = {} if values["primary"] else instead_of(declared, loads, Gates())
+    instead = {} if settings.primary else instead_of(declared, loads, Gates())
     for load in loads:
         require_possible(load)
         for asked in dict.fromkeys(treatment.app or app for treatment in treatments):
@@ -322,23 +204,23 @@ def study_of(
         name=name,
         title=title,
         question=question,
-        backend=values["backend"],
+        backend=settings.backend,
         app=app,
         treatments=treatments,
         baseline=baseline_of(treatments),
         loads=loads,
         primary=tuple(dict.fromkeys(instead.get(name, name) for name in declared)),
-        margins=declared_margins([values["margin"]], default_margins()),
-        scales=declared_scales(split_list(values["scale"]), default_scales()),
+        margins=declared_margins([settings.margin], default_margins()),
+        scales=declared_scales(split_list(settings.scale), default_scales()),
         own_failures="ranked",
         standing=standing or ("block" if any(load.slices > 1 for load in loads) else "run"),
         blocks=rule.most,
-        seed=values["seed"],
-        alpha=values["alpha"],
+        seed=settings.seed,
+        alpha=settings.alpha,
         stopping=rule.to_dict(),
         correction="max-t",
         options={
-            **options_of({k: v for k, v in values.items() if k not in ("study_dir", "run_missing", "part")}),
+            **options_of({k: v for k, v in taken.plain(settings).items() if k not in UNSEALED}),
             **({INSTEAD: instead} if instead else {}),
         },
         **more,

@@ -7,20 +7,21 @@ remainder, and gets an interval like everything else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from meshtrial.design.parameters import Parameter
+from meshtrial.design.parameters import Taken
+from meshtrial.design.settings import GENERAL, LOAD, Settings
 from meshtrial.design.studies import common
 from meshtrial.design.study import Contrast, Study, Treatment
 from meshtrial.errors import UsageError
 
-PARAMETERS: tuple[Parameter, ...] = (
-    *common.GENERAL,
-    *(parameter for parameter in common.LOAD if parameter.name != "replicas"),
-    common.PROTOCOL,
-    common.TRACE_SAMPLING,
+SETTINGS = Taken(
+    cell=(
+        *("profile", "backend", "treatments", "protocol", "rps", "connections", "duration_s"),
+        *("blocks", "margin", "study_dir", "run_missing", "design"),
+    ),
+    further=(*GENERAL, *(name for name in LOAD if name != "replicas"), "protocol", "trace_sampling"),
+    single=("connections", "generators"),
 )
 # Six contrasts take eight blocks, so two may be lost.
 PROFILES = {
@@ -44,21 +45,22 @@ class Chain:
     whole: Contrast
 
 
-def build(values: Mapping[str, Any]) -> Study:
-    """The study that these parameters describe."""
-    if values["backend"] != "local":
+def build(settings: Settings) -> Study:
+    """The study that these settings describe."""
+    if settings.backend != "local":
         raise UsageError("decomposition: its parts are processes of this machine; leave backend at local")
-    profile = PROFILES[values["profile"]]
-    treatments = common.treatments_of(values["treatments"], TREATMENTS)
+    profile = PROFILES[settings.profile]
+    treatments = common.treatments_of(settings.treatments, TREATMENTS)
     chain = chain_of(treatments)
     return common.study_of(
         "decomposition",
-        values,
+        settings,
+        SETTINGS,
         title="What a sidecar's cost is made of",
         question="Which part of a sidecar's latency and CPU is bytes, HTTP, and each feature, and do the parts add up?",
         app="echo",
         blocks=profile.blocks,
-        loads=(common.load_from(values, profile),),
+        loads=(common.load_from(settings, profile),),
         treatments=treatments,
         primary=PRIMARY,
         contrasts=(*(contrast for _, contrast in chain.steps), chain.whole),

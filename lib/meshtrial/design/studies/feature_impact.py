@@ -6,20 +6,19 @@ before and after every run that its feature really is on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from meshtrial.design.parameters import Parameter
+from meshtrial.design.parameters import Taken
+from meshtrial.design.settings import CALLED, CLUSTER, GENERAL, LOAD, Settings
 from meshtrial.design.studies import common
 from meshtrial.design.study import Contrast, Study, Treatment
 from meshtrial.errors import UsageError
 
-PARAMETERS: tuple[Parameter, ...] = (
-    *common.GENERAL,
-    *common.CLUSTER,
-    *common.LISTED_LOAD,
-    *common.CALLED,
-    common.TRACE_SAMPLING,
+SETTINGS = Taken(
+    cell=(
+        *("profile", "backend", "treatments", "app", "protocol", "rps", "connections", "duration_s"),
+        *("blocks", "margin", "study_dir", "run_missing", "design"),
+    ),
+    further=(*GENERAL, *CLUSTER, *LOAD, *CALLED, "trace_sampling"),
+    single=("unused_services",),
 )
 # Eight treatments in under eight minutes leave 3 s a run: 1500 requests, enough for p90 but not for p99. Eleven
 # contrasts take nine blocks, so two may be lost. The rate is one that every treatment holds on two cores: at 800 the
@@ -52,25 +51,26 @@ PRIMARY_LONG = ("latency_p50_s", "latency_p99_s", "path_cpu_s_per_request")
 PARENT = {"opa-log": "opa"}
 
 
-def build(values: Mapping[str, Any]) -> Study:
-    """The study that these parameters describe."""
-    profile = (PROFILES if values["backend"] == "local" else ON_CLUSTER)[values["profile"]]
-    backend, length = values["backend"], "quick" if values["profile"] == "quick" else "standard"
+def build(settings: Settings) -> Study:
+    """The study that these settings describe."""
+    profile = (PROFILES if settings.backend == "local" else ON_CLUSTER)[settings.profile]
+    backend, length = settings.backend, "quick" if settings.profile == "quick" else "standard"
     mesh = "sidecar" if backend == "local" else "istio"
     default = TREATMENTS.get((backend, length), TREATMENTS[backend, "quick"])
-    treatments = common.treatments_of(values["treatments"], tuple(name.format(s=mesh) for name in default))
+    treatments = common.treatments_of(settings.treatments, tuple(name.format(s=mesh) for name in default))
     return common.study_of(
         "feature_impact",
-        values,
+        settings,
+        SETTINGS,
         title="The impact of a sidecar's features",
         question="What do mTLS, observability, JWT and OPA each add to latency, CPU and memory?",
-        app=values["app"],
+        app=settings.app,
         blocks=profile.blocks,
         loads=common.over_generators(
-            common.over_connections([common.load_from(values, profile)], values, profile.connections), values
+            common.over_connections([common.load_from(settings, profile)], settings, profile.connections), settings
         ),
         treatments=treatments,
-        primary=PRIMARY.get(values["profile"], PRIMARY_LONG),
+        primary=PRIMARY.get(settings.profile, PRIMARY_LONG),
         contrasts=contrasts_of(treatments),
     )
 

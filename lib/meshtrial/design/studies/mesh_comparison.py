@@ -9,23 +9,23 @@ capacity is searched, as a family of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
-from meshtrial.design.parameters import Parameter, read_number_list
+import msgspec
+
+from meshtrial.design.parameters import Taken
+from meshtrial.design.settings import CALLED, CLUSTER, GENERAL, LOAD, Settings
 from meshtrial.design.studies import common
 from meshtrial.design.study import Load, Study
 from meshtrial.errors import UsageError
 
-PARAMETERS: tuple[Parameter, ...] = (
-    *common.GENERAL,
-    *common.CLUSTER,
-    Parameter("rates", "", "comma-separated requests a second; empty is as the profile says"),
-    Parameter("objective", "", "what a rate must keep to count as capacity, e.g. p99<10ms; empty is the rate alone"),
-    Parameter("capacity", True, "search every treatment's capacity too, in a family of its own"),
-    *(parameter for parameter in common.LISTED_LOAD if parameter.name != "rps"),
-    *common.CALLED,
+SETTINGS = Taken(
+    cell=(
+        *("profile", "backend", "treatments", "app", "rates", "objective", "connections", "duration_s"),
+        *("blocks", "margin", "study_dir", "run_missing", "design"),
+    ),
+    further=(*GENERAL, *CLUSTER, "rates", "objective", "capacity", *(name for name in LOAD if name != "rps"), *CALLED),
+    single=("unused_services",),
 )
 # At 200 rps a p50 with 100 requests beyond it needs one second. Equivalence of three pairs needs six blocks.
 PROFILES = {
@@ -33,7 +33,11 @@ PROFILES = {
     "standard": common.Profile(blocks=10, rps=0, connections=10, duration_s=12, warmup_s=3),
     "full": common.Profile(blocks=16, rps=0, connections=10, duration_s=600, warmup_s=60),
 }
-RATES = {"quick": "200,1000", "standard": "20,200,2000,12000", "full": "20,200,2000"}
+RATES: dict[str, tuple[float, ...]] = {
+    "quick": (200, 1000),
+    "standard": (20, 200, 2000, 12000),
+    "full": (20, 200, 2000),
+}
 # A search is about eight steps; two generators, so that one process's core is not what is found.
 STEP_S = {"quick": 0.4, "standard": 2.0, "full": 10.0}
 SEARCH_WARMUP_S = {"quick": 0.3, "standard": 1.0, "full": 10.0}
@@ -47,30 +51,30 @@ PRIMARY_LONG = ("latency_p50_s", "latency_p99_s", "path_cpu_s_per_request")
 CAPACITY = "capacity_rps"
 
 
-def build(values: Mapping[str, Any]) -> Study:
-    """The study that these parameters describe."""
-    profile = PROFILES[values["profile"]]
-    text = values["rates"] or RATES[values["profile"]]
-    rates = read_number_list("rates", text, lambda rate: rate > 0, "numbers above 0, e.g. 20,200,2000")
-    one = common.load_from({**values, "rps": rates[0] if rates else 1.0}, profile)
-    one_each = common.over_connections([one], values, profile.connections)
-    loads = [*common.over_generators((replace(load, rps=rate) for rate in rates for load in one_each), values)]
-    primary = PRIMARY.get(values["profile"], PRIMARY_LONG)
-    if values["objective"] and not values["capacity"]:
-        raise UsageError(f"objective = {values['objective']!r}: is for the capacity search; leave capacity on")
-    if values["capacity"]:
-        loads += [search_of(load, values["profile"], values["objective"]) for load in one_each]
+def build(settings: Settings) -> Study:
+    """The study that these settings describe."""
+    profile = PROFILES[settings.profile]
+    rates = settings.rates or RATES[settings.profile]
+    one = common.load_from(msgspec.structs.replace(settings, rps=float(rates[0])), profile)
+    one_each = common.over_connections([one], settings, profile.connections)
+    loads = [*common.over_generators((replace(load, rps=float(rate)) for rate in rates for load in one_each), settings)]
+    primary = PRIMARY.get(settings.profile, PRIMARY_LONG)
+    if settings.objective and not settings.capacity:
+        raise UsageError(f"objective = {settings.objective!r}: is for the capacity search; leave capacity on")
+    if settings.capacity:
+        loads += [search_of(load, settings.profile, settings.objective) for load in one_each]
         # Three at the most: where p99 is one of them, the CPU becomes exploratory.
         primary = (*primary[:2], CAPACITY)
     return common.study_of(
         "mesh_comparison",
-        values,
+        settings,
+        SETTINGS,
         title="Meshes against each other and against none",
         question="What does each mesh add to latency, CPU and memory, at which rate, and how much does it carry?",
-        app=values["app"],
-        blocks=profile.blocks if values["backend"] == "local" else max(8, profile.blocks),
+        app=settings.app,
+        blocks=profile.blocks if settings.backend == "local" else max(8, profile.blocks),
         loads=tuple(loads),
-        treatments=common.treatments_of(values["treatments"], TREATMENTS[values["backend"]]),
+        treatments=common.treatments_of(settings.treatments, TREATMENTS[settings.backend]),
         primary=primary,
         pairs=True,
     )

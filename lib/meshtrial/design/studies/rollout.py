@@ -6,26 +6,29 @@ same restart without one. Failed requests are counted, latencies are those from 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
-from meshtrial.design.parameters import Parameter
+from meshtrial.design.parameters import Taken
+from meshtrial.design.settings import CLUSTER, GENERAL, LOAD, SLICED, Settings
 from meshtrial.design.studies import common
 from meshtrial.design.study import Contrast, Study, Treatment
 from meshtrial.errors import UsageError
 
-PARAMETERS: tuple[Parameter, ...] = (
-    *common.GENERAL,
-    *(parameter for parameter in common.LOAD if parameter.name not in common.SLICED),
-    common.APP,
-    common.PROTOCOL,
-    common.UNUSED_SERVICES,
-    Parameter(
-        "restart_at_s", 0.0, "seconds into a run at which a restart begins; 0 is a third of it", low=0, high=86400
+SETTINGS = Taken(
+    cell=(
+        *("profile", "backend", "treatments", "app", "rps", "connections", "duration_s", "restart_at_s"),
+        *("blocks", "margin", "study_dir", "run_missing", "design"),
     ),
-    Parameter("around_s", 0.0, "seconds from then on that count as around it; 0 is half of the run", low=0, high=86400),
-    *common.CLUSTER,
+    further=(
+        *GENERAL,
+        *(name for name in LOAD if name not in SLICED),
+        *CLUSTER,
+        "protocol",
+        "unused_services",
+        "restart_at_s",
+        "around_s",
+    ),
+    single=("connections", "generators", "unused_services"),
 )
 # Four contrasts take eight blocks, so one may be lost. A p90 of what is around a restart needs 1000 requests there.
 PROFILES = {
@@ -43,21 +46,22 @@ AT, AROUND = 1 / 3, 1 / 2
 LEAST_S = {"local": 0.0, "kubernetes": 45.0}
 
 
-def build(values: Mapping[str, Any]) -> Study:
-    """The study that these parameters describe."""
-    profile = PROFILES[values["profile"]]
-    profile = replace(profile, duration_s=max(profile.duration_s, LEAST_S[values["backend"]]))
-    treatments = common.treatments_of(values["treatments"], TREATMENTS[values["backend"]])
-    load = common.load_from({**values, "slices": 1}, profile)
-    at_s = values["restart_at_s"] or AT * load.duration_s
+def build(settings: Settings) -> Study:
+    """The study that these settings describe."""
+    profile = PROFILES[settings.profile]
+    profile = replace(profile, duration_s=max(profile.duration_s, LEAST_S[settings.backend]))
+    treatments = common.treatments_of(settings.treatments, TREATMENTS[settings.backend])
+    load = common.load_from(settings, profile)
+    at_s = settings.restart_at_s or AT * load.duration_s
     return common.study_of(
         "rollout",
-        values,
+        settings,
+        SETTINGS,
         title="What a restart under load costs",
         question="How many requests fail when a part is restarted under load, and how long do the others wait?",
-        app=values["app"],
+        app=settings.app,
         blocks=profile.blocks,
-        loads=(replace(load, restart_at_s=at_s, around_s=values["around_s"] or AROUND * load.duration_s),),
+        loads=(replace(load, restart_at_s=at_s, around_s=settings.around_s or AROUND * load.duration_s),),
         treatments=treatments,
         primary=PRIMARY,
         contrasts=contrasts_of(treatments),

@@ -1,0 +1,258 @@
+"""Every setting of every study, declared once: its type, bounds, default, group and meaning.
+
+Notebooks' parameters cells, ``-p`` and ``--help``, YAML designs, the checks of a load, sealed plans and the reference
+read this declaration. A study takes some of the settings (:class:`~meshtrial.design.parameters.Taken`). Bounds that a
+load keeps as well have a name, and `design.study.Load` uses it. A default need not be within the bounds: an empty list
+or 0 then means what the profile says.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from meshtrial.design.changes import CHANGES
+
+PROFILES = ("quick", "standard", "full")
+PROTOCOLS = ("http1", "h2", "grpc", "mixed", "tcp")
+# When an open load sends: evenly, over staggered connections; or each send moved besides by up to a tenth of the wait
+# before it, so that it keeps no fixed phase to what is periodic.
+ARRIVALS = ("uniform", "jitter")
+# How many deployments stand at once: those of a block, as far as they may, or one; empty in plans sealed before.
+STANDING = ("", "block", "run")
+MOST_REPLICAS, TIERS = 200, 3
+
+# What a load and the settings it is made of have in common.
+Rate = Annotated[float, Meta(ge=0, le=1e6)]
+Connections = Annotated[int, Meta(ge=1, le=20_000)]
+Seconds = Annotated[float, Meta(gt=0, le=86_400)]
+Warmup = Annotated[float, Meta(ge=0, le=3600)]
+Moment = Annotated[float, Meta(ge=0, le=86_400)]
+PayloadBytes = Annotated[int, Meta(ge=0, le=262_144)]  # fortio's largest
+ResponseBytes = Annotated[int, Meta(ge=0, le=2**20)]
+Headers = Annotated[int, Meta(ge=0, le=100)]
+Timeout = Annotated[float, Meta(ge=0.001, le=3600)]
+Arrivals = Annotated[str, Meta(extra={"allowed": ARRIVALS})]
+SpokenProtocol = Annotated[str, Meta(extra={"allowed": PROTOCOLS})]
+Replicas = Annotated[int, Meta(ge=1, le=MOST_REPLICAS)]
+Generators = Annotated[int, Meta(ge=1, le=MOST_REPLICAS)]
+Slices = Annotated[int, Meta(ge=1, le=100)]
+RampSteps = Annotated[int, Meta(ge=0, le=100)]
+UnusedServices = Annotated[int, Meta(ge=0, le=10_000)]
+ChurnPerMinute = Annotated[float, Meta(ge=0, le=60_000)]
+
+_study, _recorded = partial(Meta, title="Study"), partial(Meta, title="Recorded study")
+_load, _inference, _cluster = (
+    partial(Meta, title="Load"),
+    partial(Meta, title="Inference"),
+    partial(Meta, title="Cluster"),
+)
+_REINSTALL = {"allowed": ("", "run", "block", "once")}
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """What a user may set. Settings that a study does not take keep their default."""
+
+    profile: Annotated[
+        str,
+        _study(description="how long it takes; sets what is left empty or 0 below", extra={"allowed": PROFILES}),
+    ] = "quick"
+    backend: Annotated[str, _study(description="where it runs", extra={"allowed": ("local", "kubernetes")})] = "local"
+    treatments: Annotated[str, _study(description="comma-separated; the first that is not a twin is the baseline")] = ""
+    app: Annotated[
+        str, _study(description="the application behind the data plane: echo, counter-api, details, details-nodelay")
+    ] = "echo"
+    blocks: Annotated[
+        int, _study(ge=0, le=1000, description="passes over all treatments; 0 is as the profile says")
+    ] = 0
+    design: Annotated[str, _study(description="a YAML file of further settings; what is set beside it wins")] = ""
+    sizes: Annotated[
+        tuple[Annotated[int, Meta(ge=TIERS, le=TIERS * MOST_REPLICAS, multiple_of=TIERS)], ...],
+        _study(description="comma-separated endpoints; empty is as the profile says"),
+    ] = ()
+    order: Annotated[
+        str,
+        _study(
+            description="of the sizes; growing keeps one deployment",
+            extra={"allowed": ("randomised", "ascending", "growing")},
+        ),
+    ] = "randomised"
+    changes: Annotated[
+        str, _study(description=f"comma-separated of {', '.join(CHANGES)}; empty is all that there are")
+    ] = ""
+    change_every_s: Annotated[
+        float,
+        _study(ge=0, le=3600, description="seconds from change to change, in which all must obey; 0 is the default"),
+    ] = 0.0
+    cycles: Annotated[
+        int,
+        _study(ge=0, le=100, description="how often a run makes each change there and back; 0 is as the profile says"),
+    ] = 0
+    churn_per_min: Annotated[
+        tuple[ChurnPerMinute, ...],
+        _study(description="comma-separated, other changes a minute, each a load; empty is the default"),
+    ] = ()
+    restart_at_s: Annotated[
+        Moment, _study(description="seconds into a run at which a restart begins; 0 is a third of it")
+    ] = 0.0
+    around_s: Annotated[
+        Moment, _study(description="seconds from then on that count as around it; 0 is half of the run")
+    ] = 0.0
+    delays_us: Annotated[
+        tuple[Annotated[int, Meta(ge=1, le=10_000_000)], ...],
+        _study(description="injected delays in whole microseconds; empty is A/A alone"),
+    ] = (20, 50, 100, 200, 500)
+    full: Annotated[bool, _study(description="true runs the simulation at full size, up to 4000 studies per cell")] = (
+        False
+    )
+    versions: Annotated[
+        str, _study(description="versions of the local proxies (docs/reference/parameters.md); empty is none")
+    ] = ""
+    probe: Annotated[
+        bool, _study(description="true counts system calls a request afterwards, under strace, apart from every run")
+    ] = False
+    trace_sampling: Annotated[
+        float, _study(ge=0.1, le=100, description="percent of requests that are traced where observability is on")
+    ] = 100.0
+    keep_awake: Annotated[
+        bool, _study(description="true keeps this machine's idle cores awake for the study, where that is permitted")
+    ] = False
+
+    study_dir: Annotated[
+        str, _recorded(description="folder of a recorded or interrupted study to continue; empty starts a new one")
+    ] = ""
+    run_missing: Annotated[bool, _recorded(description="false measures nothing and reports what study_dir holds")] = (
+        True
+    )
+    part: Annotated[
+        str, _recorded(description="the share of the blocks that is run here, e.g. 1/3; empty is all of them")
+    ] = ""
+
+    rps: Annotated[Rate, _load(description="requests a second over all connections; 0 is as the profile says")] = 0.0
+    rates: Annotated[
+        tuple[Annotated[float, Meta(gt=0, le=1e6)], ...],
+        _load(description="comma-separated requests a second; empty is as the profile says"),
+    ] = ()
+    rate_per_replica: Annotated[
+        Rate, _load(description="requests a second for each load-generator endpoint, instead of rates; 0 is off")
+    ] = 0.0
+    connections: Annotated[
+        tuple[Connections, ...],
+        _load(description="comma-separated, over all generators, each a load; empty is as the profile says"),
+    ] = ()
+    duration_s: Annotated[Seconds, _load(description="measured seconds of a run; 0 is as the profile says")] = 0.0
+    warmup_s: Annotated[Warmup, _load(description="discarded seconds before; 0 is as the profile says")] = 0.0
+    protocol: Annotated[SpokenProtocol, _load(description="what is spoken; mixed: half HTTP/1.1, half gRPC")] = "http1"
+    payload_bytes: Annotated[PayloadBytes, _load(description="body sent and echoed; 0 sends GET")] = 0
+    response_bytes: Annotated[
+        ResponseBytes, _load(description="body of the answer; 0 is what the app answers by itself")
+    ] = 0
+    headers: Annotated[Headers, _load(description="further request headers of 64 bytes each")] = 0
+    keepalive: Annotated[bool, _load(description="false closes the connection after every request")] = True
+    connection: Annotated[
+        str, _load(description="keep-alive, close, or both as families of their own; empty follows keepalive")
+    ] = ""
+    closed_loop: Annotated[bool, _load(description="true sends as fast as answers come instead of at a rate")] = False
+    capacity: Annotated[bool, _load(description="search every treatment's capacity too, in a family of its own")] = True
+    objective: Annotated[
+        str, _load(description="what a rate must keep to count as capacity, e.g. p99<10ms; empty is the rate alone")
+    ] = ""
+    ramp: Annotated[
+        RampSteps, _load(description="steps in which the rate rises to what is asked for; 0 is one rate")
+    ] = 0
+    arrivals: Annotated[Arrivals, _load(description="jitter moves each send by up to 10 % of the wait before it")] = (
+        "uniform"
+    )
+    catchup: Annotated[bool, _load(description="false skips overdue sends instead of making up for them")] = True
+    timeout_s: Annotated[Timeout, _load(description="seconds that the client waits for an answer")] = 5.0
+    hold_ms: Annotated[
+        float, _load(ge=0, le=1000, description="how long the client and the server each hold a request")
+    ] = 100.0
+    spread: Annotated[
+        int,
+        _load(
+            ge=0, le=200, description="local: endpoints that one sidecar sends to; 0 is all, which one machine cannot"
+        ),
+    ] = 2
+    replicas: Annotated[
+        int, _load(ge=1, le=64, description="copies of the application, which the data plane balances")
+    ] = 1
+    generators: Annotated[
+        tuple[Annotated[int, Meta(ge=1, le=64)], ...],
+        _load(description="comma-separated numbers of load generators that share rate and connections, each a load"),
+    ] = (1,)
+    unused_services: Annotated[
+        tuple[UnusedServices, ...],
+        _load(description="comma-separated numbers of services that nobody calls, each a load"),
+    ] = (0,)
+    slices: Annotated[
+        Slices,
+        _load(description="measurements that share a run's seconds, between those of others; 0 is as the profile says"),
+    ] = 0
+    slice_warmup_s: Annotated[
+        Warmup, _load(description="discarded seconds before each slice; 0 is as the profile says")
+    ] = 0.0
+    standing: Annotated[
+        str,
+        _load(
+            description="block: deployments stand at once and slices go round; run: each alone",
+            extra={"allowed": STANDING},
+        ),
+    ] = ""
+
+    seed: Annotated[
+        int,
+        _inference(ge=0, le=2**32 - 1, description="the order of all runs is drawn from it; 0 draws one and seals it"),
+    ] = 0
+    stopping: Annotated[
+        str, _inference(description="fixed, precision:0.05 (half-width of every primary interval) or two-looks")
+    ] = "fixed"
+    alpha: Annotated[float, _inference(ge=1e-6, le=0.2, description="error level of a family")] = 0.05
+    margin: Annotated[
+        str,
+        _inference(description="what is too small to matter (docs/reference/parameters.md); empty is the default"),
+    ] = ""
+    scale: Annotated[
+        str,
+        _inference(description="which effect carries verdicts (docs/reference/parameters.md); empty is the default"),
+    ] = ""
+    primary: Annotated[
+        str,
+        _inference(
+            description="at most three responses that get corrected verdicts; empty is the default of the study"
+        ),
+    ] = ""
+
+    # Read by the Kubernetes backend alone; everything else it can be told is in the file that cluster_file names.
+    kubeconfig: Annotated[
+        str, _cluster(description="empty is KUBECONFIG, the usual file, or the cluster this runs in")
+    ] = ""
+    context: Annotated[str, _cluster(description="a context of that file, empty is its current one")] = ""
+    namespace: Annotated[
+        str, _cluster(description="what the namespaces are called, empty is meshtrial and the study")
+    ] = ""
+    cluster_file: Annotated[str, _cluster(description="a YAML file of all other options of the Kubernetes backend")] = (
+        ""
+    )
+    mesh_reinstall: Annotated[
+        str, _cluster(description="when the mesh is made anew, empty is run", extra=_REINSTALL)
+    ] = ""
+    app_reinstall: Annotated[
+        str, _cluster(description="when the application is made anew, empty is run", extra=_REINSTALL)
+    ] = ""
+
+
+# What studies take of these by the group.
+GENERAL = (
+    *("profile", "backend", "treatments", "blocks", "design", "study_dir", "run_missing", "part", "keep_awake"),
+    *("seed", "stopping", "alpha", "margin", "scale", "primary"),
+)
+CLUSTER = ("kubeconfig", "context", "namespace", "cluster_file", "mesh_reinstall", "app_reinstall")
+SLICED = ("slices", "slice_warmup_s", "standing")
+LOAD = (
+    *("rps", "connections", "duration_s", "warmup_s", "payload_bytes", "response_bytes", "headers", "keepalive"),
+    *("arrivals", "catchup", "timeout_s", "replicas", "generators", *SLICED),
+)
+CALLED = ("app", "protocol", "probe", "ramp", "unused_services", "versions")
