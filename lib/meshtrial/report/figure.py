@@ -2,14 +2,14 @@
 
 In a notebook the drawing is an image (JupyterLab strips SVG elements from outputs it does not trust,
 and every notebook that papermill ran is one of those). The exported page puts the SVG itself in its
-place: text that can be selected, in the page's own colours, and the same drawn narrower on a phone.
+place: text that can be selected, in the page's own colours. One drawing serves all screens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from typing import TypeVar
 
 import polars as pl
@@ -17,9 +17,9 @@ from markupsafe import Markup
 from matplotlib.figure import Figure as Canvas
 
 from meshtrial.errors import UsageError
+from meshtrial.report import sheet
 from meshtrial.report import svg as svg_tools
 from meshtrial.report.markup import Cell, Column, Table, cell, paragraph, part, style_sheet
-from meshtrial.report.sheet import NARROW, WIDE, Sheet
 
 Row = TypeVar("Row")
 Columns = Mapping[str, Callable[[Row], object]]  # heading of a number, to what it is of a row
@@ -32,7 +32,7 @@ class Figure:
     Attributes
     ----------
     draw : callable
-        Draws on a `Sheet` of any width. It is called at once, so that what cannot be drawn fails where it is made.
+        Draws, on panels of `meshtrial.report.sheet`. It is called at once: what cannot be drawn fails where it is made.
     alt : str
         What is seen, in numbers.
     caption : str
@@ -45,7 +45,7 @@ class Figure:
         The drawing as an ``<svg>`` element for a page.
     """
 
-    draw: Callable[[Sheet], Canvas]
+    draw: Callable[[], Canvas]
     alt: str
     caption: str
     table: pl.DataFrame
@@ -55,12 +55,12 @@ class Figure:
     def __post_init__(self) -> None:
         if not self.alt.strip() or not self.caption.strip():
             raise UsageError("a figure needs alt text and a caption; say what is seen, in numbers")
-        object.__setattr__(self, "svg", self._drawn(WIDE))
+        object.__setattr__(self, "svg", self._drawn())
 
     @classmethod
     def of(
         cls,
-        draw: Callable[[Sheet], Canvas],
+        draw: Callable[[], Canvas],
         rows: Iterable[Row],
         columns: Columns[Row],
         seen: str,
@@ -72,14 +72,9 @@ class Figure:
         table = pl.DataFrame([pl.Series(name, [value(row) for row in listed]) for name, value in columns.items()])
         return cls(draw, alt_text(seen, map(says, listed)), caption, table.cast({pl.Null: pl.Float64}))
 
-    @cached_property
-    def narrow(self) -> str:
-        """The drawing for a phone, as an ``<svg>`` element; made when a page or a notebook shows it."""
-        return self._drawn(NARROW)
-
-    def _drawn(self, sheet: Sheet) -> str:
+    def _drawn(self) -> str:
         with svg_tools.style():
-            canvas = self.draw(sheet)
+            canvas = self.draw()
             sheet.fit(canvas)
         shown = svg_tools.to_svg(canvas, self.alt)
         _close(canvas)
@@ -91,13 +86,13 @@ class Figure:
     @property
     def embedded(self) -> Markup:
         """The figure in a notebook's output, alone or in a fragment: an image, which a page replaces by the drawing."""
-        image = part("image", self.alt, svg_tools.data_uri(self.svg), svg_tools.data_uri(self.narrow))
+        image = part("image", self.alt, svg_tools.data_uri(self.svg))
         return self._around(image)
 
     @property
     def html(self) -> Markup:
-        """The figure for a page of its own: the drawings themselves, one for a wide screen, one for a phone."""
-        return self._around(Markup(svg_tools.for_page(self.svg, self.narrow)))
+        """The figure for a page of its own: the drawing itself."""
+        return self._around(Markup(self.svg))
 
     def _around(self, drawing: Markup) -> Markup:
         if self.nothing:

@@ -20,7 +20,6 @@ from markupsafe import Markup
 from meshtrial import __version__, paths
 from meshtrial.errors import RecordError, plain
 from meshtrial.records.store import write_text
-from meshtrial.report import svg
 from meshtrial.report.markup import STYLED, TEMPLATES, part, style_sheet
 from meshtrial.report.pages import script
 
@@ -311,10 +310,9 @@ def _finish(page: str, errors: list[str], stopped: str) -> str:
 
 
 def _inline(match: re.Match[str]) -> str:
-    """A figure's image back to the SVG elements it was made of: one for the page, one for a phone."""
-    found = re.findall(r'(src|data-narrow)="data:image/svg\+xml;base64,([^"]*)"', match.group())
-    drawings = {name: _body(base64.b64decode(code).decode()) for name, code in found}
-    return svg.for_page(drawings.get("src", ""), drawings.get("data-narrow", ""))
+    """A figure's image back to the SVG element it was made of."""
+    (code,) = re.findall(r'src="data:image/svg\+xml;base64,([^"]*)"', match.group())
+    return _body(base64.b64decode(code).decode())
 
 
 def _body(drawing: str) -> str:

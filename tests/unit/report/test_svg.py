@@ -97,14 +97,14 @@ def test_a_figure_without_alt_text_is_refused():
     for alt, caption in ((" ", "caption"), ("alt", "")):
         said = "a figure needs alt text and a caption; say what is seen, in numbers"
         with refused(UsageError, said):
-            Figure(lambda sheet: drawing(), alt, caption, TABLE)
+            Figure(drawing, alt, caption, TABLE)
 
 
 def test_a_pyplot_figure_is_taken_over_and_closed():
     before = plt.get_fignums()
 
-    def draw(sheet):
-        figure, axes = plt.subplots(figsize=(sheet.width_in, 2))
+    def draw():
+        figure, axes = plt.subplots(figsize=(4, 2))
         axes.plot([1, 2])
         return figure
 
@@ -114,7 +114,7 @@ def test_a_pyplot_figure_is_taken_over_and_closed():
 
 
 def test_in_a_notebook_a_figure_is_an_image_with_alt_text_and_its_numbers():
-    shown = Figure(lambda sheet: drawing(), "what is seen", "how to read", TABLE)._repr_html_()
+    shown = Figure(drawing, "what is seen", "how to read", TABLE)._repr_html_()
     source = re.search(r'src="data:image/svg\+xml;base64,([^"]+)"', shown)
     assert source is not None
     ET.fromstring(base64.b64decode(source.group(1)))
