@@ -1,6 +1,6 @@
 """What figures are drawn on: panels of one width, in letters that stay legible when a screen scales the drawing.
 
-A phone of 400 px shows a drawing at 1.2 times its size in points, a wide page at 1.9 times. So a drawing is narrow, its
+A phone of 400 px shows a point as 1.2 px, a wide page as 1.7 px. So a drawing is narrow, its
 names stand over their rows, and nothing adapts to a screen.
 """
 

@@ -27,7 +27,7 @@ _TIP = "tip:"
 _OWN = "\ue000"  # stands for the prefix of a figure's ids until that is known
 _REFERENCE = re.compile(r"(?:(?<=url\(#)|(?<=^#))[^)]+")
 _DIGITS = re.compile(r"-?\d+\.\d{3,}")
-_LARGEST = 1.9  # css pixels a point on a wide page
+_LARGEST = 1.7  # css pixels a point on a wide page
 _COLOURS = {INK: "currentColor", "#000000": "currentColor", PAPER: "var(--mt-paper, #fff)"} | {
     colour: f"var({variable}, {colour})" for colour, variable in VARIABLES.items()
 }

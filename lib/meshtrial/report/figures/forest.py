@@ -52,7 +52,7 @@ _TWO = (
 )
 
 
-def _columns(rows: Sequence[VerdictRow]) -> Columns[VerdictRow]:
+def columns_of(rows: Sequence[VerdictRow]) -> Columns[VerdictRow]:
     """The numbers of these rows; what is added, and a margin of that, in a column for each of their units."""
     columns = dict(_COLUMNS)
     for unit in dict.fromkeys(wording.unit(wording.response_of(row)) for row in rows):
@@ -223,7 +223,7 @@ def _tip(row: VerdictRow) -> str:
     return ", ".join(filter(None, said))
 
 
-def _unit(rows: Sequence[VerdictRow]) -> str:
+def unit_of(rows: Sequence[VerdictRow]) -> str:
     """The unit of an axis of what is added, as a title ends with it; nothing of a ratio's."""
     unit = wording.unit(wording.response_of(rows[0])) if _added(rows) else ""
     return f", in {unit}" if unit else ""
@@ -242,7 +242,7 @@ def _draw(contrasts: Contrasts, panels: Sequence[Contrasts]) -> Canvas:
     figure, axes = sheet.panels([0.62 + sheet.ROW_IN * len(panel.rows) for panel in panels])
     for axis, panel in zip(axes, panels, strict=True):
         names = [row.treatment for row in panel.rows]
-        axis.set_title(contrasts.title(panel.rows[0], wording.typical(panel.rows[0]) + _unit(panel.rows)))
+        axis.set_title(contrasts.title(panel.rows[0], wording.typical(panel.rows[0]) + unit_of(panel.rows)))
         _axis(axis, panel.rows, sheet.TICKS)
         _background(axis, panel.rows, _added(panel.rows))
         sheet.rows(axis, names, [contrasts.looks[row.treatment].colour for row in panel.rows])
@@ -298,7 +298,7 @@ def _figure(draw: Callable[[], Canvas], rows: Sequence[VerdictRow], caption: str
         where = f"{wording.treatment(row)}{against}{load}, {wording.typical(row)}"
         return f"{where}: {_numbers(row) or _why_not_drawn(row)}, {wording.verdict_text(row)}"
 
-    return Figure.of(draw, rows, _columns(rows), f"Forest plot against {wording.listing(bases)}", says, caption)
+    return Figure.of(draw, rows, columns_of(rows), f"Forest plot against {wording.listing(bases)}", says, caption)
 
 
 def answer(data: StudyData) -> Figure:
@@ -351,7 +351,7 @@ def _glance(contrasts: Contrasts, groups: Sequence[Contrasts]) -> Canvas:
             axis.tick_params(axis="x", labelsize=sheet.SMALL, labelbottom=place == len(groups) - 1)
             _beside(axis, group, response, first=column == 0, added=_added(every))
         letters = int(sheet.WIDTH_IN / len(responses) / _TITLE_IN)
-        title = textwrap.fill(wording.short_label(response) + _unit(every), max(8, letters))
+        title = textwrap.fill(wording.short_label(response) + unit_of(every), max(8, letters))
         _over(axes[0][column], title, 18 if titles[0] else 4, weight="bold")
     for title, row in zip(titles, axes, strict=True):
         _over(row[0], title, 4, weight="normal")
