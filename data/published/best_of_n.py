@@ -223,9 +223,9 @@ def _says(one: RuleEffect) -> str:
     return f"{one.rule.label}, {ORDERS[one.order]}: {ratios}"
 
 
-def _draw(effects: Sequence[RuleEffect], sheet: display.Sheet) -> Canvas:
+def _draw(effects: Sequence[RuleEffect]) -> Canvas:
     orders = list(dict.fromkeys(one.order for one in effects))
-    canvas, panels = sheet.panels([2.0] * len(orders), sharex=True)
+    canvas, panels = display.panels([2.0] * len(orders), sharex=True)
     limits = [one.quantile(q) for one in effects for q in (0.02, 0.98)]
     for axes, order, colour in zip(panels, orders, display.HUES, strict=False):
         mine = [one for one in effects if one.order == order]
@@ -249,10 +249,10 @@ def _draw(effects: Sequence[RuleEffect], sheet: display.Sheet) -> Canvas:
             ax=axes,
         )
         axes.axvline(1, color=display.INK, linewidth=0.8, linestyle=":")
-        sheet.rows(axes, [one.rule.label for one in mine], [display.INK] * len(mine))
+        display.rows(axes, [one.rule.label for one in mine], [display.INK] * len(mine))
         axes.set_title(ORDERS[order], loc="left")
         axes.set_ylabel("")
         axes.set_xlabel("")
-        display.factor_axis(axes, min(limits), max(limits), sheet.ticks)
+        display.factor_axis(axes, min(limits), max(limits), display.TICKS)
     panels[-1].set_xlabel("ratio of the means of two identical treatments")
     return canvas

@@ -24,17 +24,19 @@ def test_no_text_is_cut_off_or_lies_over_another(visit, study, setting):
     assert visit(study, setting).layout == []
 
 
-# Texts of the first screen that are smaller than 14 px, and where that begins which says whether to trust it.
+# Texts of the first screen that are smaller than 14 px, 10 px in a drawing, and where that begins which says whether to
+# trust it.
 FIRST = """() => {
-  const size = text => {
+  const small = text => {
     const own = parseFloat(getComputedStyle(text).fontSize);
-    return text.closest("svg") ? own * text.getScreenCTM().a : own;
+    if (!text.closest("svg")) return own < 13.95;
+    const scale = text.getScreenCTM();
+    return own * Math.hypot(scale.a, scale.b) < 10;
   };
   const texts = [...document.querySelectorAll(".mt-answer *")].filter(
     one => one.checkVisibility() && [...one.childNodes].some(node => node.nodeType === 3 && node.data.trim()));
   const ahead = document.querySelector(".mt-ahead") ?? document.querySelector(".mt-checked");
-  const small = texts.filter(one => size(one) < 13.95).map(one => one.textContent);
-  return {small, top: ahead.getBoundingClientRect().top};
+  return {small: texts.filter(small).map(one => one.textContent), top: ahead.getBoundingClientRect().top};
 }"""
 
 

@@ -20,22 +20,24 @@ from meshtrial.report import Figure, Fragment
 from meshtrial.report.figures.common import factor_axis
 from meshtrial.report.markup import Cell, Column, Table
 from meshtrial.report.palette import HUES, INK
-from meshtrial.report.sheet import Sheet
+from meshtrial.report.sheet import TICKS, panels, rows
 from meshtrial.report.wording import TIMES, change, declared_percent, percent, plain
 
 __all__ = [
     "HUES",
     "INK",
+    "TICKS",
     "TIMES",
     "Cell",
     "Column",
     "Figure",
     "Fragment",
-    "Sheet",
     "Table",
     "change",
     "declared_percent",
     "factor_axis",
+    "panels",
     "percent",
     "plain",
+    "rows",
 ]

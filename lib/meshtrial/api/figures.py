@@ -33,6 +33,7 @@ course = of_study(drawn.course)
 strip = of_study(drawn.strip)
 drift = of_study(drawn.drift)
 power = of_study(drawn.power)
+pairs = of_study(drawn.pairs)
 # Of one run.
 requests_over_time = of_record(drawn.requests_over_time)
 components_over_time = of_record(drawn.components_over_time)

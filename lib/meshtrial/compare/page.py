@@ -9,11 +9,11 @@ from meshtrial.compare.analysis import Outcome
 from meshtrial.compare.runs import Run
 from meshtrial.compare.text import contrasts, method_sentence, notes, title
 from meshtrial.design.responses import Response
-from meshtrial.report import Figure, Fragment, wording
+from meshtrial.report import Figure, Fragment, sheet, wording
+from meshtrial.report.figures.common import strip
 from meshtrial.report.figures.forest import forest_of
 from meshtrial.report.markup import Cell, Column, Table, bullets, join, paragraph
 from meshtrial.report.pages import Section, write_page
-from meshtrial.report.sheet import Sheet
 from meshtrial.report.tables.verdicts import contrast_tables
 
 
@@ -57,19 +57,11 @@ def every_run(outcome: Outcome, metric: Response) -> Figure:
     table = pl.DataFrame(shown, schema=["treatment", "run", "pair", metric.label + unit], orient="row")
     by_treatment, looks = list(outcome.sample.by_treatment), contrasts(outcome).looks
 
-    def draw(sheet: Sheet) -> Canvas:
-        figure, (axis,) = sheet.panels([0.7 + sheet.row_in * len(by_treatment)])
+    def draw() -> Canvas:
+        figure, (axis,) = sheet.panels([0.7 + sheet.ROW_IN * len(by_treatment)])
         for place, treatment in enumerate(by_treatment):
             points = [x for name, _, _, x in shown if name == treatment]
-            look = looks[treatment]
-            axis.plot(
-                points,
-                [place] * len(points),
-                marker=look.marker,
-                linestyle="none",
-                color=look.colour,
-                markerfacecolor="none",
-            )
+            strip(axis, [place] * len(points), points, looks[treatment], upright=False)
         sheet.rows(axis, by_treatment, [looks[name].colour for name in by_treatment])
         axis.set_xlabel(metric.label + unit)
         return figure

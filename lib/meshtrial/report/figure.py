@@ -1,14 +1,14 @@
 """A figure as a report needs it: drawing, text for those who do not see it, caption, and its numbers as a table.
 
 In a notebook the drawing is an image. A page holds the SVG itself: text that can be selected, in the page's own
-colours, and the same drawn narrower on a phone.
+colours. One drawing serves all screens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from typing import TypeVar
 
 import polars as pl
@@ -16,9 +16,9 @@ from markupsafe import Markup
 from matplotlib.figure import Figure as Canvas
 
 from meshtrial.errors import UsageError
+from meshtrial.report import sheet
 from meshtrial.report import svg as svg_tools
 from meshtrial.report.markup import Cell, Column, Displayable, Form, Fragment, Table, cell
-from meshtrial.report.sheet import NARROW, WIDE, Sheet
 
 Row = TypeVar("Row")
 Columns = Mapping[str, Callable[[Row], object]]  # heading of a number, to what it is of a row
@@ -31,7 +31,7 @@ class Figure(Displayable):
     Attributes
     ----------
     draw : callable
-        Draws on a `Sheet` of any width. It is called at once, so that what cannot be drawn fails where it is made.
+        Draws, on panels of `meshtrial.report.sheet`. It is called at once: what cannot be drawn fails where it is made.
     alt : str
         What is seen, in numbers.
     caption : str
@@ -44,7 +44,7 @@ class Figure(Displayable):
         The drawing as an ``<svg>`` element for a page.
     """
 
-    draw: Callable[[Sheet], Canvas]
+    draw: Callable[[], Canvas]
     alt: str
     caption: str
     table: pl.DataFrame
@@ -54,12 +54,12 @@ class Figure(Displayable):
     def __post_init__(self) -> None:
         if not self.alt.strip() or not self.caption.strip():
             raise UsageError("a figure needs alt text and a caption; say what is seen, in numbers")
-        object.__setattr__(self, "svg", self._drawn(WIDE))
+        object.__setattr__(self, "svg", self._drawn())
 
     @classmethod
     def of(
         cls,
-        draw: Callable[[Sheet], Canvas],
+        draw: Callable[[], Canvas],
         rows: Iterable[Row],
         columns: Columns[Row],
         seen: str,
@@ -71,14 +71,9 @@ class Figure(Displayable):
         table = pl.DataFrame([pl.Series(name, [value(row) for row in listed]) for name, value in columns.items()])
         return cls(draw, alt_text(seen, map(says, listed)), caption, table.cast({pl.Null: pl.Float64}))
 
-    @cached_property
-    def narrow(self) -> str:
-        """The drawing for a phone, as an ``<svg>`` element; made when a page or a notebook shows it."""
-        return self._drawn(NARROW)
-
-    def _drawn(self, sheet: Sheet) -> str:
+    def _drawn(self) -> str:
         with svg_tools.style():
-            canvas = self.draw(sheet)
+            canvas = self.draw()
             sheet.fit(canvas)
         shown = svg_tools.to_svg(canvas, self.alt)
         _close(canvas)
@@ -89,9 +84,9 @@ class Figure(Displayable):
         return Fragment("figure", self, form == "notebook").laid_out(form)
 
     @property
-    def drawings(self) -> Markup:
-        """The drawings themselves, one for a wide screen, one for a phone."""
-        return Markup(svg_tools.for_page(self.svg, self.narrow))
+    def drawing(self) -> Markup:
+        """The drawing itself, for a page."""
+        return Markup(self.svg)
 
     @property
     def address(self) -> str:

@@ -14,11 +14,10 @@ from matplotlib.figure import Figure as Canvas
 
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
-from meshtrial.report import frames, wording
+from meshtrial.report import frames, sheet, wording
 from meshtrial.report.figure import Figure
 from meshtrial.report.markup import Cell, Column, Fragment, Table, join, paragraph, verdict_badge
 from meshtrial.report.palette import INK
-from meshtrial.report.sheet import SMALL, Sheet
 
 COLUMN = "after the fact"
 HINT = "A hint for the next study, never this study's verdict."
@@ -39,7 +38,7 @@ def marked(shown: _T, said: str) -> _T:
     found: object = shown
     if isinstance(shown, Figure):
         found = Figure(
-            lambda sheet: _stamped(shown.draw(sheet), text, sheet),
+            lambda: _stamped(shown.draw(), text),
             f"{text} {shown.alt}",
             f"{text} {HINT} {shown.caption}",
             shown.table.with_columns(pl.lit(said).alias(COLUMN)),
@@ -52,10 +51,10 @@ def marked(shown: _T, said: str) -> _T:
     return found  # type: ignore[return-value]
 
 
-def _stamped(canvas: Canvas, text: str, sheet: Sheet) -> Canvas:
-    lines = textwrap.wrap(text, int(sheet.width_in * _LETTERS_PER_IN))
+def _stamped(canvas: Canvas, text: str) -> Canvas:
+    lines = textwrap.wrap(text, int(sheet.WIDTH_IN * _LETTERS_PER_IN))
     canvas.set_figheight(canvas.get_figheight() + _LINE_IN * (len(lines) + 1))
-    canvas.suptitle("\n".join(lines), x=0.01, ha="left", size=SMALL, weight="bold", color=INK)
+    canvas.suptitle("\n".join(lines), x=0.01, ha="left", size=sheet.SMALL, weight="bold", color=INK)
     return canvas
 
 

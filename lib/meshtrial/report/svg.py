@@ -12,18 +12,26 @@ import io
 import json
 import re
 from typing import Any, cast
-from urllib.parse import quote, unquote
+from xml.etree import ElementTree
 
 import matplotlib
 from matplotlib.artist import Artist
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Canvas
 
-from meshtrial.report.markup import part
 from meshtrial.report.palette import INK, PAPER, VARIABLES
 
+_SVG = "{http://www.w3.org/2000/svg}"
+_HREF = "{http://www.w3.org/1999/xlink}href"
 _TIP = "tip:"
-_MARK = re.compile(r"(<use\b[^>]*)/>")
+_OWN = "\ue000"  # stands for the prefix of a figure's ids until that is known
+_REFERENCE = re.compile(r"(?:(?<=url\(#)|(?<=^#))[^)]+")
+_DIGITS = re.compile(r"-?\d+\.\d{3,}")
+_LARGEST = 1.7  # css pixels a point on a wide page
+_COLOURS = {INK: "currentColor", "#000000": "currentColor", PAPER: "var(--mt-paper, #fff)"} | {
+    colour: f"var({variable}, {colour})" for colour, variable in VARIABLES.items()
+}
+ElementTree.register_namespace("", _SVG.strip("{}"))
 STYLE: dict[str, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "meshtrial",
@@ -64,9 +72,6 @@ STYLE: dict[str, Any] = {
     ),
 }
 
-# An id where it is given, and where it is referred to.
-_ID = re.compile(r"""( id="|url\(#|href="#)([^")]+)(?=[")])""")
-
 
 def canvas(width_in: float, height_in: float) -> Canvas:
     """An empty drawing that belongs to no window, no pyplot and no list of open figures."""
@@ -80,54 +85,39 @@ def style() -> Any:
     return matplotlib.rc_context(cast(Any, STYLE))
 
 
+def tip(artist: Artist, *texts: str) -> None:
+    """Let a drawn mark, or every mark of a line in its order, say these words when a pointer rests on it."""
+    artist.set_gid(_TIP + json.dumps(texts))
+
+
 def to_svg(figure: Canvas, alt: str) -> str:
     """Write a drawing as an SVG element for a page; ``alt`` says what it shows to those who do not see it."""
     buffer = io.StringIO()
     with style():
         # Drawn once, with its layout: savefig would draw it all twice.
         FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None, "Creator": None})  # type: ignore[no-untyped-call]
-    raw = buffer.getvalue()
-    return adapt(raw[raw.index("<svg") :], alt)
-
-
-def tip(artist: Artist, *texts: str) -> None:
-    """Let a drawn mark, or every mark of a line in its order, say these words when a pointer rests on it."""
-    artist.set_gid(_TIP + quote(json.dumps(texts), safe=""))
-
-
-def adapt(svg: str, alt: str) -> str:
-    """Make a figure's SVG safe and fitting inside any page."""
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"<style[^>]*>.*?</style>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"<defs>\s*</defs>", "", svg)
-    svg = _colours(svg)
-    svg = re.sub(r"font: (?:(bold|\d+) )?([\d.]+)px [^;\"]+", _font, svg)
-    svg = re.sub(r"font-family: [^;\"]+;? ?", "", svg)
-    svg = re.sub(r" transform=\"rotate\(-?0 [^)]*\)\"", "", svg)
-    svg = re.sub(r"<[^>]+>", _rounded, svg)
-    svg = _tips(svg)
-    svg = _own_ids(svg)
-    svg = re.sub(r">\s+<", "><", svg)
-    svg = re.sub(r"\s*\n\s*", " ", svg)
-    box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
-    width, height = box.groups() if box else ("0", "0")
-    head = str(part("svg_start", alt, width, height, f"{float(width) / 72:.2f}"))
-    return re.sub(r"^<svg[^>]*>", lambda _: head, svg, count=1)
+    root = ElementTree.fromstring(buffer.getvalue())
+    for element in list(root.iter()):
+        _adapt(element)
+    _own_ids(root)
+    box = root.attrib["viewBox"]
+    width_px = _LARGEST * float(box.split()[2])
+    root.attrib = {
+        "class": "mt-chart",
+        "role": "img",
+        "aria-label": alt,
+        "viewBox": box,
+        "style": f"max-width:{width_px:.0f}px;stroke-linejoin:round;stroke-linecap:butt",
+        "fill": "currentColor",
+    }
+    text = ElementTree.tostring(root, encoding="unicode")
+    return text.replace(_OWN, "m" + hashlib.sha256(text.encode()).hexdigest()[:8])
 
 
 def standalone(svg: str) -> str:
     """The same as a file of its own, on white: for places that strip SVG out of HTML."""
     rule = "<style>svg{color:#1c2128;background:#fff;font-family:system-ui,sans-serif}</style>"
-    return re.sub(r"^(<svg[^>]*>)", lambda m: m.group(1) + rule, svg, count=1)
-
-
-def for_page(wide: str, narrow: str) -> str:
-    """Both drawings of a figure for one page, of which a screen shows one."""
-    if not narrow:
-        return wide
-    return wide.replace('class="mt-chart"', 'class="mt-chart mt-wide-chart"', 1) + narrow.replace(
-        'class="mt-chart"', 'class="mt-chart mt-narrow"', 1
-    )
+    return svg.replace(">", ">" + rule, 1)
 
 
 def data_uri(svg: str) -> str:
@@ -135,55 +125,73 @@ def data_uri(svg: str) -> str:
     return "data:image/svg+xml;base64," + base64.b64encode(standalone(svg).encode()).decode()
 
 
-def _rounded(tag: re.Match[str]) -> str:
-    """Coordinates to a hundredth of a point; text between tags is what somebody reads, and stays."""
-    return re.sub(r'(?<=[ "])-?\d+\.\d{3,}', lambda m: f"{float(m.group()):.2f}".rstrip("0").rstrip("."), tag.group())
+def _adapt(element: ElementTree.Element) -> None:
+    """Make an element fit into any page; its text is what somebody reads, and stays."""
+    for child in list(element):
+        # The rule of the style is for ``*`` and would reach the page.
+        if child.tag in (f"{_SVG}metadata", f"{_SVG}style") or (child.tag == f"{_SVG}defs" and not len(child)):
+            element.remove(child)
+    element.text = element.text if element.text and element.text.strip() else None
+    element.tail = None
+    if _HREF in element.attrib:
+        element.set("href", element.attrib.pop(_HREF))
+    if "style" in element.attrib:
+        element.set("style", _declarations(element.attrib["style"]))
+    if element.get("transform", "").startswith(("rotate(-0 ", "rotate(0 ")):
+        del element.attrib["transform"]
+    name = element.get("id", "")
+    if name == "halo":
+        element.set("class", "mt-halo")
+    elif name.startswith(_TIP):
+        _say(element, json.loads(name.removeprefix(_TIP)))
+    for attribute, value in element.attrib.items():
+        if attribute not in ("id", "href"):
+            element.set(attribute, _DIGITS.sub(_rounded, " ".join(value.split())))
 
 
-def _colours(svg: str) -> str:
-    svg = re.sub(rf"{INK}|#000000", "currentColor", svg)
-    svg = svg.replace(PAPER, "var(--mt-paper, #fff)")
-    for colour, variable in VARIABLES.items():
-        svg = svg.replace(f": {colour}", f": var({variable}, {colour})")
-    return svg
+def _declarations(text: str) -> str:
+    """The declarations of a style, in the page's colours and in its font."""
+    kept: dict[str, str] = {}
+    for declaration in text.split(";"):
+        name, _, value = map(str.strip, declaration.partition(":"))
+        if name == "font":
+            *weight, size = value.partition("px")[0].split()
+            kept |= {"font-weight": weight[0]} if weight else {}
+            kept["font-size"] = f"{size}px"
+        elif name and name != "font-family":
+            kept[name] = _COLOURS.get(value, value)
+    return ";".join(f"{name}:{value}" for name, value in kept.items())
 
 
-def _font(match: re.Match[str]) -> str:
-    weight = f"font-weight: {match.group(1)}; " if match.group(1) else ""
-    return f"{weight}font-size: {match.group(2)}px"
-
-
-def _tips(svg: str) -> str:
-    """Titles for the marks that have something to say: what a browser shows beside the pointer, without a script."""
-    # Every artist is a group with an id, so a line's marks end where the next id begins.
-    first, *rest = re.split(r'(?=<g id=")', svg)
-    return first + "".join(map(_titled, rest))
-
-
-def _titled(group: str) -> str:
-    named = re.match(rf'<g id="{_TIP}([^"]*)">', group)
-    if named is None:
-        return group
-    texts: list[str] = json.loads(unquote(named.group(1)))
-    body = group[named.end() :]
-    if len(texts) == 1:
-        return f"<g>{part('tip', texts[0])}{body}"
+def _say(group: ElementTree.Element, texts: list[str]) -> None:
+    """Titles for what has something to say: a browser shows them beside the pointer, without a script."""
+    marks = [group] if len(texts) == 1 else list(group.iter(f"{_SVG}use"))
     # Marks that lie outside the axes are not written; then nobody knows which is which.
-    if len(_MARK.findall(body)) != len(texts):
-        return f"<g>{body}"
-    said = iter(texts)
-    return "<g>" + _MARK.sub(lambda mark: f"{mark.group(1)}>{part('tip', next(said))}</use>", body)
+    if len(marks) != len(texts):
+        return
+    for mark, text in zip(marks, texts, strict=True):
+        title = ElementTree.Element(f"{_SVG}title")
+        title.text = text
+        mark.insert(0, title)
 
 
-def _own_ids(svg: str) -> str:
+def _rounded(number: re.Match[str]) -> str:
+    """A coordinate to a hundredth of a point."""
+    return f"{float(number.group()):.2f}".rstrip("0").rstrip(".")
+
+
+def _own_ids(root: ElementTree.Element) -> None:
     """Keep only ids that are referred to: numbers in their order, behind a prefix of the figure's content.
 
     matplotlib's ids are digests of positions to the last bit, and its layout does not give that twice.
     """
-    used = set(re.findall(r"url\(#([^)]+)\)", svg)) | set(re.findall(r'href="#([^"]+)"', svg))
-    svg = re.sub(r' id="halo[^"]*"', ' class="mt-halo"', svg)
-    svg = re.sub(r' id="([^"]+)"', lambda found: found[0] if found[1] in used else "", svg)
-    numbers = {name: number for number, name in enumerate(re.findall(r' id="([^"]+)"', svg))}
-    svg = _ID.sub(lambda found: f"{found[1]}{numbers.get(found[2], found[2])}", svg)
-    prefix = "m" + hashlib.sha256(svg.encode()).hexdigest()[:8]
-    return _ID.sub(lambda found: f"{found[1]}{prefix}-{found[2]}", svg)
+    used = {name for element in root.iter() for value in element.attrib.values() for name in _REFERENCE.findall(value)}
+    own: dict[str, str] = {}
+    for element in root.iter():
+        name = element.attrib.pop("id", "")
+        if name in used:
+            own[name] = f"{_OWN}-{len(own)}"
+            element.set("id", own[name])
+    for element in root.iter():
+        for attribute, value in element.attrib.items():
+            element.set(attribute, _REFERENCE.sub(lambda name: own.get(name[0], name[0]), value))

@@ -6,8 +6,9 @@ from meshtrial.inference import read_study
 from meshtrial.inference.reanalysis import reanalyse
 from meshtrial.records import listing
 from meshtrial.records.store import StudyStore
-from meshtrial.report import tables
-from meshtrial.report.figures import answer, forest
+from meshtrial.report import frames, tables, wording
+from meshtrial.report.figures import answer, forest, pairs
+from meshtrial.vocabulary import BETWEEN
 
 
 @pytest.fixture(scope="module")
@@ -67,3 +68,13 @@ def test_what_the_baseline_has_no_part_of_is_described_by_treatment(meshes):
 
 def test_nothing_is_described_where_all_have_every_part(data):
     assert tables.described(data).text == ""
+
+
+def test_the_matrix_of_pairs_draws_the_verdicts_between_treatments(meshes, declared):
+    shown = pairs(meshes)
+    rows = [row for row in meshes.verdicts if row.family == BETWEEN and row.response in meshes.plan.study.primary]
+    drawn = shown.table.select("treatment", "against", "verdict on").rows()
+    assert sorted(drawn) == sorted((row.treatment, row.baseline, row.scale) for row in rows)
+    for row in rows:
+        assert f">{wording.signed(frames.effect(row)[0])}</text>" in shown.svg
+    assert pairs(declared).nothing

@@ -68,7 +68,7 @@ def test_alt_text_is_escaped_in_its_attribute():
 def test_a_figure_without_alt_text_is_refused():
     for alt, caption in ((" ", "caption"), ("alt", "")):
         with refused(UsageError):
-            Figure(lambda sheet: drawing(), alt, caption, TABLE)
+            Figure(drawing, alt, caption, TABLE)
 
 
 @pytest.mark.parametrize("colour", [palette.GREY, *palette.HUES])

@@ -14,6 +14,7 @@ from meshtrial.report.figures.forest import forest as forest
 from meshtrial.report.figures.forest import two_studies as two_studies
 from meshtrial.report.figures.one_run import components_over_time as components_over_time
 from meshtrial.report.figures.one_run import requests_over_time as requests_over_time
+from meshtrial.report.figures.pairs import pairs as pairs
 from meshtrial.report.figures.power import power as power
 from meshtrial.report.figures.resources import resources as resources
 from meshtrial.report.figures.scaling import configuration_against_endpoints as configuration_against_endpoints

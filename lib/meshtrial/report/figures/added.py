@@ -9,12 +9,11 @@ from matplotlib.figure import Figure as Canvas
 from meshtrial.design.responses import PERCENTILES
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
-from meshtrial.report import frames, wording
+from meshtrial.report import frames, sheet, wording
 from meshtrial.report.figure import Columns, Figure
 from meshtrial.report.figures.common import empty, estimate
 from meshtrial.report.frames import Contrasts
 from meshtrial.report.palette import INK
-from meshtrial.report.sheet import Sheet
 
 
 def added_latency(data: StudyData) -> Figure:
@@ -44,7 +43,7 @@ def added_latency(data: StudyData) -> Figure:
         return _effect(row) + over + (f" at {row.load}" if len(loads) > 1 else "")
 
     seen = f"Latency added over {bases} by percentile"
-    return Figure.of(lambda sheet: _draw(found, sheet), rows, _COLUMNS, seen, says, caption)
+    return Figure.of(lambda: _draw(found), rows, _COLUMNS, seen, says, caption)
 
 
 def _percentile(row: VerdictRow) -> str:
@@ -56,7 +55,7 @@ def _ms(row: VerdictRow) -> list[float]:
     return [math.nan if value is None else value for value in frames.differences(row, 1e3)]
 
 
-def _draw(contrasts: Contrasts, sheet: Sheet) -> Canvas:
+def _draw(contrasts: Contrasts) -> Canvas:
     panels = contrasts.panels("load", "baseline")
     figure, axes = sheet.panels([2.9 + sheet.key_in(contrasts.treatments)] + [2.3] * (len(panels) - 1))
     for axis, panel in zip(axes, panels, strict=True):

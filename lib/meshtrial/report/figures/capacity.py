@@ -19,11 +19,10 @@ from matplotlib.figure import Figure as Canvas
 from meshtrial.design.responses import PERCENTILES
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import GENERATOR_GATES, RunRecord
-from meshtrial.report import frames, palette, wording
+from meshtrial.report import frames, palette, sheet, wording
 from meshtrial.report.figure import Columns, Figure, alt_text
 from meshtrial.report.figures.common import empty, estimate, log_axis
 from meshtrial.report.palette import INK
-from meshtrial.report.sheet import Sheet
 from meshtrial.stats import Capacity, Rung
 from meshtrial.stats import capacity as capacity_of
 
@@ -72,7 +71,7 @@ def capacity(data: StudyData) -> Figure:
         "what they carry together." + _limits(carried)
     )
     seen = "Capacity in requests a second"
-    return Figure.of(lambda sheet: _draw(data, carried, points, sheet), carried, _COLUMNS, seen, _says, caption)
+    return Figure.of(lambda: _draw(data, carried, points), carried, _COLUMNS, seen, _says, caption)
 
 
 def _carried(runs: Sequence[RunRecord]) -> _Carried:
@@ -125,11 +124,11 @@ def _latencies(treatment: str, share: float, values: Mapping[str, Any]) -> list[
     ]
 
 
-def _draw(data: StudyData, carried: Sequence[_Carried], points: pl.DataFrame, sheet: Sheet) -> Canvas:
+def _draw(data: StudyData, carried: Sequence[_Carried], points: pl.DataFrame) -> Canvas:
     looks = palette.looks(data.plan.study)
     quantiles = [label for label in _SHOWN.values() if label in points["quantile"]]
-    figure, axes = sheet.panels([0.9 + sheet.row_in * len(carried), *([2.5] * len(quantiles))])
-    _intervals(sheet, axes[0], carried, looks)
+    figure, axes = sheet.panels([0.9 + sheet.ROW_IN * len(carried), *([2.5] * len(quantiles))])
+    _intervals(axes[0], carried, looks)
     for axis, label in zip(axes[1:], quantiles, strict=True):
         _against_share(data, axis, points.filter(quantile=label))
         axis.set_ylabel(f"{label} / ms")
@@ -139,7 +138,7 @@ def _draw(data: StudyData, carried: Sequence[_Carried], points: pl.DataFrame, sh
     return figure
 
 
-def _intervals(sheet: Sheet, axis: Axes, carried: Sequence[_Carried], looks: palette.Looks) -> None:
+def _intervals(axis: Axes, carried: Sequence[_Carried], looks: palette.Looks) -> None:
     largest = max(max(one.capacity.estimate, one.closed_rps) for one in carried)
     for place, one in enumerate(carried):
         look = looks[one.treatment]
@@ -213,7 +212,7 @@ def ramp(data: StudyData, load: str = "") -> Figure:
         "step of a run, the line their median; it describes and decides nothing."
     )
     alt, drawn = _alt_of_ramp(data, medians), medians.select("treatment", **_STEPS)
-    return Figure(lambda sheet: _draw_ramp(data, rows, medians, sheet), alt, caption, drawn)
+    return Figure(lambda: _draw_ramp(data, rows, medians), alt, caption, drawn)
 
 
 def _steps_of_ramps(data: StudyData, load: str) -> pl.DataFrame:
@@ -226,7 +225,7 @@ def _steps_of_ramps(data: StudyData, load: str) -> pl.DataFrame:
     return pl.DataFrame(found, schema={"treatment": pl.String, **dict.fromkeys(_OF_STEP, pl.Float64)})
 
 
-def _draw_ramp(data: StudyData, rows: pl.DataFrame, medians: pl.DataFrame, sheet: Sheet) -> Canvas:
+def _draw_ramp(data: StudyData, rows: pl.DataFrame, medians: pl.DataFrame) -> Canvas:
     shown = [(name, title) for name, title in _STEP_LATENCIES if rows[name].drop_nulls().len()]
     figure, axes = sheet.panels([2.6, *[1.9] * len(shown)], sharex=True)
     most = max(rows["asked_rps"])

@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from meshtrial.design.responses import MARKED
 from meshtrial.errors import RecordError
 from meshtrial.records.dataset import StudyData
-from meshtrial.report import frames, palette, wording
+from meshtrial.report import frames, palette, sheet, wording
 from meshtrial.report.figure import Figure, alt_text
 from meshtrial.report.figures.common import empty, log_axis
-from meshtrial.report.sheet import SMALL, Sheet
 from meshtrial.stats.intervals import median_ranks
 
 STEPS = 260
@@ -53,13 +52,13 @@ class Pool:
         shares = np.sort([1 - np.searchsorted(run, times, side="right") / len(run) for run in self.runs], axis=0)
         return shares[enclosing.rank - 1], shares[-enclosing.rank]
 
-    def steps(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Points of the empirical CCDF, P(latency > x): dense in both tails, every one an exact step."""
+    def steps(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Some of the values, dense in both tails, and how many requests end with each: every step drawn is exact."""
         n = len(self.values)
         upper = n - np.unique(np.geomspace(1, n, STEPS).astype(int))
         even = np.linspace(0, n - 1, STEPS).astype(int)
         ranks = np.unique(np.concatenate([upper, even]))
-        return self.values[ranks], 1 - (ranks + 1) / n
+        return self.values[ranks], np.diff(ranks, prepend=-1)
 
 
 def latency_ccdf(data: StudyData, *, corrected: bool = False) -> Figure:
@@ -86,9 +85,7 @@ def latency_ccdf(data: StudyData, *, corrected: bool = False) -> Figure:
         + _banded(pools)
         + (f" Excluded, because not readable: {'; '.join(unreadable)}." if unreadable else "")
     )
-    return Figure(
-        lambda sheet: _draw(data, pools, sheet, since), _alt(data, pools), caption, _table(data, pools, corrected)
-    )
+    return Figure(lambda: _draw(data, pools, since), _alt(data, pools), caption, _table(data, pools, corrected))
 
 
 def _banded(pools: list[Pool]) -> str:
@@ -132,7 +129,7 @@ def _pools(data: StudyData, column: str) -> tuple[list[Pool], list[str]]:
     return pools, unreadable
 
 
-def _draw(data: StudyData, pools: list[Pool], sheet: Sheet, since: str) -> Canvas:
+def _draw(data: StudyData, pools: list[Pool], since: str) -> Canvas:
     looks = palette.looks(data.plan.study)
     present = list(dict.fromkeys(pool.load for pool in pools))
     names = frames.order(data, [pool.treatment for pool in pools])
@@ -146,21 +143,25 @@ def _draw(data: StudyData, pools: list[Pool], sheet: Sheet, since: str) -> Canva
         high = max(float(pool.values[-1]) for pool in mine) * 1.1
         low = max(low, high / 1e6)
         for axis in (body, tail):
-            log_axis(axis, "x", low, high, sheet.ticks)
+            log_axis(axis, "x", low, high, sheet.TICKS)
         _axes_of(body, tail, mine)
         for pool in mine:
             _curves(body, tail, pool, looks[pool.treatment], data.plan.study.gates.sample_floor)
         body.set_title(frames.load_title(data, load))
+        body.set(xlabel="", ylabel="answered within / %")
+        tail.set_ylabel("took longer (log scale)")
         tail.set_xlabel(f"latency from the {since} send / ms (log scale)")
     sheet.key(axes[0], [looks[name] for name in names])
     return figure
 
 
 def _curves(body: Axes, tail: Axes, pool: Pool, look: palette.Look, floor: float) -> None:
-    x, beyond = pool.steps()
-    kept = beyond > 0  # the largest request has nothing beyond it, which a logarithmic axis cannot show
-    for axis, times, share in ((body, x, 100 * (1 - beyond)), (tail, x[kept], beyond[kept])):
-        axis.plot(times, share, **look.line(1.5), drawstyle="steps-post")
+    # It takes longer to load than matplotlib, and not every command draws.
+    import seaborn
+
+    values, requests = pool.steps()
+    seaborn.ecdfplot(x=values, weights=requests, stat="percent", ax=body, **look.line(1.5))
+    seaborn.ecdfplot(x=values, weights=requests, complementary=True, ax=tail, **look.line(1.5))
     grid = np.geomspace(*tail.get_xlim(), BAND_POINTS)
     band = pool.band(grid)
     if band is not None:
@@ -177,7 +178,6 @@ def _curves(body: Axes, tail: Axes, pool: Pool, look: palette.Look, floor: float
 
 def _axes_of(body: Axes, tail: Axes, mine: list[Pool]) -> None:
     body.set_ylim(0, 101)
-    body.set_ylabel("answered within / %")
     body.yaxis.set_major_locator(FixedLocator([0, 25, 50, 75, 100]))
     smallest = 0.7 / max(len(pool.values) for pool in mine)
     tail.set_yscale("log")
@@ -189,8 +189,7 @@ def _axes_of(body: Axes, tail: Axes, mine: list[Pool]) -> None:
     tail.yaxis.set_major_formatter(FuncFormatter(lambda value, _: levels.get(round(value, 9), "")))
     for level in shown[1:]:
         label = f"p{100 * (1 - level):.10g}"
-        tail.text(1.01, level, label, transform=tail.get_yaxis_transform(), va="center", size=SMALL)
-    tail.set_ylabel("took longer (log scale)")
+        tail.text(1.01, level, label, transform=tail.get_yaxis_transform(), va="center", size=sheet.SMALL)
 
 
 def _alt(data: StudyData, pools: list[Pool]) -> str:

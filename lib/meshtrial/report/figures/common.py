@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from itertools import pairwise
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from meshtrial.report import svg, wording
+from meshtrial.report import sheet, svg, wording
 from meshtrial.report.figure import Figure
 from meshtrial.report.palette import PAPER, Look
-from meshtrial.report.sheet import Sheet
 
-_LETTER_EM = 0.6  # width of a letter, by its height
 _BELOW = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)
 _FACTORS = (1.0, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 7.0)
 
@@ -25,7 +22,7 @@ _FACTORS = (1.0, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 7.0)
 def empty(message: str) -> Figure:
     """A figure that says why there is nothing to see."""
 
-    def draw(sheet: Sheet) -> Canvas:
+    def draw() -> Canvas:
         figure, (axes,) = sheet.panels([0.7])
         axes.set_axis_off()
         axes.text(0, 0.5, "Nothing to draw.", va="center")
@@ -60,42 +57,12 @@ def factor_axis(axes: Axes, low: float, high: float, most: int = 7) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}{wording.TIMES}"))
 
 
-class _Spaced(MaxNLocator):
-    """As many round ticks as their labels leave room for on the axis, which is as long as the layout leaves it.
-
-    A label ends where its axis does, but for that of zero, which is always there: one that comes and goes with the
-    length of the axis changes that length, and may stand outside of the drawing in the end.
-    """
-
-    def __init__(self, label: Callable[[float], str], most: int) -> None:
-        super().__init__(most, steps=[1, 2, 4, 5, 10])
-        self.label, self.most = label, most
-
-    def tick_values(self, low: float, high: float) -> Any:
-        # It reckons with labels three times as wide as their letters are high; these are given in letters.
-        letters = self.axis.get_tick_space() * 3 / _LETTER_EM if self.axis is not None else math.inf
-        letter = (high - low) / letters
-        # Finer steps than asked for where labels at the ends have left too few.
-        for bins in (*range(self.most, 0, -1), *range(self.most + 1, self.most + 4)):
-            self.set_params(nbins=bins)
-            halves = {value: len(self.label(value)) / 2 * letter for value in super().tick_values(low, high)}
-            found = [x for x, half in halves.items() if low + half <= x <= high - half or (x == 0 and low <= 0 <= high)]
-            if len(found) > 1 and all(b - a > halves[a] + halves[b] + letter for a, b in pairwise(found)):
-                return found
-        return [min(max(0.0, low), high)]
-
-
-def added_axis(axes: Axes, low: float, high: float, unit: str, most: int = 7) -> None:
-    """An axis of what is added: −0.1, 0 ms, +0.1. The unit stands at zero alone, and leaves room for more ticks."""
-
-    def label(value: float, _: object = None) -> str:
-        # The last digit that a tick has is far above a float's own.
-        value = round(value, 9)
-        return wording.signed(value) if value else f"0{wording.NBSP}{unit}".strip()
-
+def added_axis(axes: Axes, low: float, high: float, most: int = 7) -> None:
+    """An axis of what is added: −0.1, 0, +0.1."""
     axes.set_xlim(low, high)
-    axes.xaxis.set_major_locator(_Spaced(label, most))
-    axes.xaxis.set_major_formatter(FuncFormatter(label))
+    axes.xaxis.set_major_locator(MaxNLocator(most, steps=[1, 2, 4, 5, 10]))
+    # The last digit that a tick has is far above a float's own.
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: wording.signed(round(value, 9))))
 
 
 def log_axis(axes: Axes, which: Literal["x", "y"], low: float, high: float, most: int = 6) -> None:
@@ -138,6 +105,27 @@ def estimate(
     (drawn,) = axis.plot(*(dot if upright else dot[::-1]), **look.marks(size) | style, markeredgewidth=1.4)
     if said:
         svg.tip(drawn, said)
+
+
+def strip(axes: Axes, places: Sequence[float], values: Sequence[float], look: Look, *, upright: bool = True) -> None:
+    """Every value as a dot at its place on the other axis: a distribution with nothing hidden."""
+    # It takes longer to load than matplotlib, and not every command draws.
+    import seaborn
+
+    seaborn.stripplot(
+        x=places if upright else values,
+        y=values if upright else places,
+        orient="x" if upright else "y",
+        native_scale=True,
+        jitter=False,
+        ax=axes,
+        marker=look.marker,
+        size=4,
+        facecolors=look.face,
+        edgecolor=look.colour,
+        linewidth=0.9,
+        alpha=0.7,
+    )
 
 
 def spread(values: Sequence[float], gap: float, low: float, high: float) -> list[float]:

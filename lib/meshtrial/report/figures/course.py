@@ -25,10 +25,9 @@ from numpy.typing import NDArray
 from meshtrial.design.study import Load
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
-from meshtrial.report import frames, palette, wording
+from meshtrial.report import frames, palette, sheet, wording
 from meshtrial.report.figure import Figure, alt_text
 from meshtrial.report.figures.common import empty
-from meshtrial.report.sheet import Sheet
 
 # What is drawn, in this order, where a study has it: measure, title of its panel, factor to the unit of its axis.
 _PANELS = (
@@ -76,7 +75,7 @@ def course(data: StudyData, load: str = "") -> Figure:
     asked = data.plan.study.load(load)
     if asked.around_s:
         caption += " Shaded: what counts as around the restart."
-    return Figure(lambda sheet: _draw(data, drawn, table, asked, sheet), _alt(table), caption, table)
+    return Figure(lambda: _draw(data, drawn, table, asked), _alt(table), caption, table)
 
 
 def _without_course(rows: pl.DataFrame) -> str:
@@ -139,9 +138,9 @@ def _worth(rows: pl.DataFrame, measure: str) -> bool:
     return {"failed": high > 0, "sent": low < 0.9 * high}.get(measure, True)
 
 
-def _draw(data: StudyData, panels: Sequence[pl.DataFrame], table: pl.DataFrame, load: Load, sheet: Sheet) -> Canvas:
+def _draw(data: StudyData, panels: Sequence[pl.DataFrame], table: pl.DataFrame, load: Load) -> Canvas:
     looks = [look for look, _ in frames.by_treatment(data, table)]
-    first = 1.7 + sheet.key_in([look.name for look in looks])
+    first = 2.0 + sheet.key_in([look.name for look in looks])
     figure, axes = sheet.panels([first, *[1.7] * (len(panels) - 1)], sharex=True)
     for axis, panel in zip(axes, panels, strict=True):
         title = panel["what"][0]
@@ -159,7 +158,7 @@ def _draw(data: StudyData, panels: Sequence[pl.DataFrame], table: pl.DataFrame, 
             axis.axvspan(load.restart_at_s, end_s, color=palette.GREY, alpha=0.12, linewidth=0)
     sheet.key(axes[0], looks)
     axes[-1].set_xlabel("seconds since the run's start")
-    axes[-1].xaxis.set_major_locator(MaxNLocator(sheet.ticks, integer=True))
+    axes[-1].xaxis.set_major_locator(MaxNLocator(sheet.TICKS, integer=True))
     return figure
 
 
@@ -198,7 +197,7 @@ def strip(data: StudyData, load: str = "") -> Figure:
         "all runs were slow."
     )
     return Figure(
-        lambda sheet: _draw_strips(data, rows, (low, high), label, sheet),
+        lambda: _draw_strips(data, rows, (low, high), label),
         _alt_of_strips(data, rows, label),
         caption,
         _slowest_seconds(rows, label),
@@ -218,7 +217,7 @@ def _seconds(whole: pl.DataFrame, runs: Sequence[RunRecord], measure: str) -> pl
     ).with_columns((pl.col("ms") / middle).alias("times"))
 
 
-def _draw_strips(data: StudyData, rows: pl.DataFrame, ends: tuple[float, float], label: str, sheet: Sheet) -> Canvas:
+def _draw_strips(data: StudyData, rows: pl.DataFrame, ends: tuple[float, float], label: str) -> Canvas:
     parts = list(frames.by_treatment(data, rows))
     counts = [mine["run"].n_unique() for _, mine in parts]
     shrink = min(1.0, _TALLEST_IN / (_RUN_IN * sum(counts)))
@@ -237,7 +236,7 @@ def _draw_strips(data: StudyData, rows: pl.DataFrame, ends: tuple[float, float],
     ]
     sheet.legend(axes[0], handles, loc="lower right", bbox_to_anchor=(1, 1.0), handlelength=1.2, title=label)
     axes[-1].set_xlabel("measured seconds of the run")
-    axes[-1].xaxis.set_major_locator(MaxNLocator(sheet.ticks, integer=True))
+    axes[-1].xaxis.set_major_locator(MaxNLocator(sheet.TICKS, integer=True))
     return figure
 
 

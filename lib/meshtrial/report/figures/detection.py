@@ -7,11 +7,10 @@ from matplotlib.figure import Figure as Canvas
 from meshtrial.inference.instrument import Detection, detections
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
-from meshtrial.report import frames, wording
+from meshtrial.report import frames, sheet, wording
 from meshtrial.report.figure import Columns, Figure
 from meshtrial.report.figures.common import empty, estimate, spread
 from meshtrial.report.palette import INK, Look
-from meshtrial.report.sheet import SMALL, Sheet
 from meshtrial.vocabulary import Word
 
 _WORD_IN = 0.17  # how wide an upright word is
@@ -30,9 +29,7 @@ def detection(data: StudyData) -> Figure:
         "margin. Diamonds: inconclusive. The relay delays each request on its way in; a p50 can gain more or less than "
         "the mean."
     )
-    return Figure.of(
-        lambda sheet: _draw(delays, sheet), delays, _COLUMNS, "Injected delays, found again", _says, caption
-    )
+    return Figure.of(lambda: _draw(delays), delays, _COLUMNS, "Injected delays, found again", _says, caption)
 
 
 def _says(one: Detection) -> str:
@@ -45,12 +42,12 @@ def _microseconds(row: VerdictRow) -> list[float]:
     return [value or 0.0 for value in frames.differences(row, 1e6)]
 
 
-def _draw(delays: list[Detection], sheet: Sheet) -> Canvas:
+def _draw(delays: list[Detection]) -> Canvas:
     figure, (axes,) = sheet.panels([3.2])
     most = max(max(one.applied_s, one.row.difference_high or 0.0) for one in delays) * 1e6
     axes.plot([0, most], [0, most], color=INK, linewidth=0.8, linestyle=":")
     # Upright: small delays lie closer together than a word is wide, and closer than one is high.
-    places = spread([one.applied_s * 1e6 for one in delays], _WORD_IN * most / sheet.width_in, 0.0, 2 * most)
+    places = spread([one.applied_s * 1e6 for one in delays], _WORD_IN * most / sheet.WIDTH_IN, 0.0, 2 * most)
     for one, place in zip(delays, places, strict=True):
         middle, *ends = _microseconds(one.row)
         x, word = one.applied_s * 1e6, one.row.verdict
@@ -64,7 +61,7 @@ def _draw(delays: list[Detection], sheet: Sheet) -> Canvas:
             ha="center",
             va="bottom",
             rotation=90,
-            fontsize=SMALL,
+            fontsize=sheet.SMALL,
         )
     axes.set_ylim(top=1.25 * axes.get_ylim()[1])
     axes.set_xlabel("injected, us")

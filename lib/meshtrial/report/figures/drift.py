@@ -9,11 +9,10 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from meshtrial.records.dataset import StudyData
-from meshtrial.report import frames, wording
+from meshtrial.report import frames, sheet, wording
 from meshtrial.report.figure import Figure, alt_text
-from meshtrial.report.figures.common import empty
-from meshtrial.report.palette import INK
-from meshtrial.report.sheet import Sheet
+from meshtrial.report.figures.common import empty, strip
+from meshtrial.report.palette import INK, Look
 
 _PROBES = ("wakeup_s", "spin_s")
 
@@ -52,7 +51,7 @@ def drift(data: StudyData, response: str | None = None) -> Figure:
     if len(data.plan.study.loads) > 1:
         caption += " Values are shown relative to their load's middle, so that loads can stand on one axis."
     return Figure(
-        lambda sheet: _draw(data, rows, residuals, state, name, sheet),
+        lambda: _draw(data, rows, residuals, state, name),
         _alt(data, rows, residuals, name) + _state_said(state),
         caption,
         _table(rows, residuals, name),
@@ -97,9 +96,7 @@ def _state_said(state: pl.DataFrame) -> str:
     return "".join(said)
 
 
-def _draw(
-    data: StudyData, rows: pl.DataFrame, residuals: pl.DataFrame, state: pl.DataFrame, name: str, sheet: Sheet
-) -> Canvas:
+def _draw(data: StudyData, rows: pl.DataFrame, residuals: pl.DataFrame, state: pl.DataFrame, name: str) -> Canvas:
     figure, (time, place, *more) = sheet.panels([2.3, 2.0, *([1.6 + 0.3] if not state.is_empty() else [])])
     several = len(data.plan.study.loads) > 1
     mine = _of_baseline(data, rows)
@@ -119,20 +116,20 @@ def _draw(
     for axis in more:
         for marker, probe in zip("o^", _PROBES, strict=True):
             own = state.filter(response=probe)
-            label = sheet.wrapped(wording.short_label(probe))
+            label = wording.short_label(probe)
             axis.plot(own["minutes"], own["relative"], marker, color=INK, markersize=3.5, alpha=0.5, label=label)
         axis.axhline(1, color=INK, linewidth=0.8)
         axis.set_ylim(bottom=0)
         axis.set_title("the machine before each run, relative to its middle")
         axis.set_xlabel("minutes since the first run")
-        axis.legend(loc="lower left", frameon=False, fontsize=8)
+        sheet.legend(axis, axis.lines[: len(_PROBES)], loc="lower left", bbox_to_anchor=(0, 1.0))
     return figure
 
 
 def _positions(axis: Axes, residuals: pl.DataFrame) -> None:
     shown = residuals.with_columns((100 * (pl.col("residual").exp() - 1)).alias("percent"))
     if not shown.is_empty():
-        axis.plot(shown["position"], shown["percent"], "o", color=INK, markersize=4, markeredgewidth=0, alpha=0.4)
+        strip(axis, shown["position"].to_list(), shown["percent"].to_list(), Look("every run", INK, "o", "-", True))
         for position, middle in shown.group_by("position").agg(pl.col("percent").median()).sort("position").iter_rows():
             axis.plot([position - 0.28, position + 0.28], [middle, middle], color=INK, linewidth=2.2)
     axis.axhline(0, color=INK, linewidth=0.8)

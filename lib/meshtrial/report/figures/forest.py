@@ -18,15 +18,15 @@ from matplotlib.figure import Figure as Canvas
 
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
-from meshtrial.report import frames, palette, svg, wording
+from meshtrial.report import frames, palette, sheet, svg, wording
 from meshtrial.report.figure import Columns, Figure
 from meshtrial.report.figures.common import added_axis, empty, estimate, factor_axis
 from meshtrial.report.frames import Contrasts
 from meshtrial.report.palette import INK
-from meshtrial.report.sheet import SMALL, Sheet
 from meshtrial.report.tables.between import letter
 
 MOST_ROWS = 18  # of a picture that is taken in at once
+_GLANCE_IN = 0.36  # of a row with its name over it
 _TITLE_IN = 0.105  # of a letter of a panel's title
 _DOTTED = (
     "The A/A twin is the baseline deployed a second time: dotted lines carry the ends of its interval, what noise "
@@ -52,7 +52,7 @@ _TWO = (
 )
 
 
-def _columns(rows: Sequence[VerdictRow]) -> Columns[VerdictRow]:
+def columns_of(rows: Sequence[VerdictRow]) -> Columns[VerdictRow]:
     """The numbers of these rows; what is added, and a margin of that, in a column for each of their units."""
     columns = dict(_COLUMNS)
     for unit in dict.fromkeys(wording.unit(wording.response_of(row)) for row in rows):
@@ -97,7 +97,7 @@ def forest_of(contrasts: Contrasts, note: str = "") -> Figure:
     if absent:
         named = wording.listing([f"{wording.short_label(row.response)} at {row.load}" for row in absent])
         caption += f" Not reported, and not drawn: {named}."
-    return _figure(lambda sheet: _draw(contrasts, shown, sheet), rows, caption + note)
+    return _figure(lambda: _draw(contrasts, shown), rows, caption + note)
 
 
 def two_studies(data: StudyData, other: StudyData) -> Figure:
@@ -198,7 +198,7 @@ def _axis(axis: Axes, rows: Sequence[VerdictRow], ticks: int) -> None:
         return
     low, high = min([0.0, *ends]), max([0.0, *ends])
     room = (high - low or 1.0) * 0.05
-    added_axis(axis, low - room, high + room, wording.unit(wording.response_of(rows[0])), ticks)
+    added_axis(axis, low - room, high + room, ticks)
 
 
 def _background(axis: Axes, rows: Sequence[VerdictRow], added: bool) -> None:
@@ -223,6 +223,12 @@ def _tip(row: VerdictRow) -> str:
     return ", ".join(filter(None, said))
 
 
+def unit_of(rows: Sequence[VerdictRow]) -> str:
+    """The unit of an axis of what is added, as a title ends with it; nothing of a ratio's."""
+    unit = wording.unit(wording.response_of(rows[0])) if _added(rows) else ""
+    return f", in {unit}" if unit else ""
+
+
 def _band(row: VerdictRow, added: bool) -> tuple[float, ...]:
     if row.margin is None or not row.n_blocks or row.by_difference != added:
         return ()
@@ -232,42 +238,34 @@ def _band(row: VerdictRow, added: bool) -> tuple[float, ...]:
     return 1 / (1 + row.margin), 1 + row.margin
 
 
-def _draw(contrasts: Contrasts, panels: Sequence[Contrasts], sheet: Sheet) -> Canvas:
-    figure, axes = sheet.panels([0.62 + sheet.row_in * len(panel.rows) for panel in panels])
+def _draw(contrasts: Contrasts, panels: Sequence[Contrasts]) -> Canvas:
+    figure, axes = sheet.panels([0.62 + sheet.ROW_IN * len(panel.rows) for panel in panels])
     for axis, panel in zip(axes, panels, strict=True):
-        # Over its row a name shares the line with the verdict.
-        names = [row.treatment if sheet.narrow else wording.treatment(row) for row in panel.rows]
-        axis.set_title(sheet.wrapped(contrasts.title(panel.rows[0], wording.typical(panel.rows[0])), names))
-        _axis(axis, panel.rows, sheet.ticks)
+        names = [row.treatment for row in panel.rows]
+        axis.set_title(contrasts.title(panel.rows[0], wording.typical(panel.rows[0]) + unit_of(panel.rows)))
+        _axis(axis, panel.rows, sheet.TICKS)
         _background(axis, panel.rows, _added(panel.rows))
         sheet.rows(axis, names, [contrasts.looks[row.treatment].colour for row in panel.rows])
         for place, row in enumerate(panel.rows):
-            _row(axis, place, row, _added(panel.rows), contrasts.looks[row.treatment], sheet)
+            _row(axis, place, row, _added(panel.rows), contrasts.looks[row.treatment])
         axis.spines["left"].set_visible(False)
     said = "added to" if _added(panels[-1].rows) else "ratio to"
     axes[-1].set_xlabel(f"{said} {_base(contrasts)}" + ("" if said == "added to" else " (log scale)"))
     return figure
 
 
-def _row(axis: Axes, place: int, row: VerdictRow, added: bool, look: palette.Look, sheet: Sheet) -> None:
+def _row(axis: Axes, place: int, row: VerdictRow, added: bool, look: palette.Look) -> None:
     mark, beside = row.verdict, axis.get_yaxis_transform()
-    # What the floor's share would have been stands in the table.
-    said = f"{mark.glyph} {wording.verdict_text(row, brief=True)}"
-    numbers = _numbers(row)
-    if sheet.narrow:
-        said = said.replace("(a new study of about ", "(new study: ")
-        change = f"{wording.effect(row)}  " if row.n_blocks else ""
-        # How large a new study would be stands in the table too.
-        texts = (change + said, f"{change}{mark.glyph} {mark}", f"{mark.glyph} {mark}")
-        text = next((one for one in texts if sheet.holds(row.treatment, one)), mark.glyph)
-        axis.text(1, place - 0.38, text, transform=beside, ha="right", size=SMALL, gid="halo")
-    else:
-        text = f"{numbers}\n{said}" if numbers else said
-        axis.text(1.02, place, text, transform=beside, va="center", size=SMALL, linespacing=1.15)
+    # The name stands to the left on this line. How large a new study would be stands in the table too.
+    said = f"{mark.glyph} {wording.verdict_text(row, brief=True)}".replace("(a new study of about ", "(new study: ")
+    change = f"{wording.effect(row)}  " if row.n_blocks else ""
+    texts = (change + said, f"{change}{mark.glyph} {mark}", f"{mark.glyph} {mark}")
+    text = next((one for one in texts if sheet.holds(row.treatment, one)), mark.glyph)
+    axis.text(1, place - 0.38, text, transform=beside, ha="right", size=sheet.SMALL, gid="halo")
     drawn = _drawn(row, added)
     if drawn is None:
         axis.plot([0.02], [place], marker=mark.marker, color=look.colour, transform=beside, clip_on=False)
-        axis.text(0.05, place, _why_not_drawn(row), transform=beside, va="center", size=SMALL, gid="halo")
+        axis.text(0.05, place, _why_not_drawn(row), transform=beside, va="center", size=sheet.SMALL, gid="halo")
         return
     left, right = axis.get_xlim()
     ends = [left if drawn.low is None else drawn.low, right if drawn.high is None else drawn.high]
@@ -290,7 +288,7 @@ def _why_not_drawn(row: VerdictRow) -> str:
     return "not computed"
 
 
-def _figure(draw: Callable[[Sheet], Canvas], rows: Sequence[VerdictRow], caption: str) -> Figure:
+def _figure(draw: Callable[[], Canvas], rows: Sequence[VerdictRow], caption: str) -> Figure:
     """A picture of these effects, both of them in its table."""
     loads, bases = (list(dict.fromkeys(names)) for names in zip(*((r.load, r.baseline) for r in rows), strict=True))
 
@@ -300,7 +298,7 @@ def _figure(draw: Callable[[Sheet], Canvas], rows: Sequence[VerdictRow], caption
         where = f"{wording.treatment(row)}{against}{load}, {wording.typical(row)}"
         return f"{where}: {_numbers(row) or _why_not_drawn(row)}, {wording.verdict_text(row)}"
 
-    return Figure.of(draw, rows, _columns(rows), f"Forest plot against {wording.listing(bases)}", says, caption)
+    return Figure.of(draw, rows, columns_of(rows), f"Forest plot against {wording.listing(bases)}", says, caption)
 
 
 def answer(data: StudyData) -> Figure:
@@ -327,66 +325,59 @@ def answer(data: StudyData) -> Figure:
     if len(shown) < len(groups):
         left = len(contrasts.rows) - len(drawn)
         caption += f" The forest plot below has the other {wording.count(left)} too."
-    return _figure(lambda sheet: _glance(contrasts, shown, sheet), drawn, caption)
+    return _figure(lambda: _glance(contrasts, shown), drawn, caption)
 
 
 def _responses(contrasts: Contrasts) -> list[str]:
     return list(dict.fromkeys(row.response for row in contrasts.rows))
 
 
-def _glance(contrasts: Contrasts, groups: Sequence[Contrasts], sheet: Sheet) -> Canvas:
+def _glance(contrasts: Contrasts, groups: Sequence[Contrasts]) -> Canvas:
     responses = _responses(contrasts)
     titles = [contrasts.title(group.rows[0]) for group in groups]
-    row_in = 0.36 if sheet.narrow else 0.25
     heights = [
-        0.3 + 0.2 * bool(title) + row_in * len(group.treatments) for title, group in zip(titles, groups, strict=True)
+        0.3 + 0.2 * bool(title) + _GLANCE_IN * len(group.treatments)
+        for title, group in zip(titles, groups, strict=True)
     ]
-    heights[0] += 0.36
+    heights[0] += 0.5
     heights[-1] += 0.12
-    # Names over their rows need the width of a panel.
-    roomy = len(responses) < 3 and all(sheet.holds(*[name] * len(responses)) for name in contrasts.treatments)
-    apart = sheet.narrow and not roomy
-    shape = (len(responses), 1) if apart else (1, len(responses))
-    figure = svg.canvas(sheet.width_in, sum(heights) * shape[0])
-    found = figure.subplots(
-        len(groups) * shape[0], shape[1], squeeze=False, gridspec_kw={"height_ratios": heights * shape[0]}
-    )
-    # By group and response, however they stand.
-    axes = found.reshape(len(responses), len(groups)).T if apart else found
+    figure = svg.canvas(sheet.WIDTH_IN, sum(heights))
+    axes = figure.subplots(len(groups), len(responses), squeeze=False, gridspec_kw={"height_ratios": heights})
     for column, response in enumerate(responses):
         every = [row for group in groups for row in group.rows if row.response == response]
         for place, group in enumerate(groups):
             axis = axes[place][column]
-            _axis(axis, every, 2 if sheet.narrow else 5)
-            axis.tick_params(axis="x", labelsize=SMALL, labelbottom=place == len(groups) - 1)
-            _beside(axis, group, response, sheet, first=apart or column == 0, added=_added(every))
-        letters = int(sheet.left_in(contrasts.treatments) / shape[1] / _TITLE_IN)
-        title = textwrap.fill(wording.short_label(response), max(8, letters))
-        _over(axes[0][column], title, 18 if titles[0] else 4, size=8.5, weight="bold")
+            _axis(axis, every, 2)
+            axis.tick_params(axis="x", labelsize=sheet.SMALL, labelbottom=place == len(groups) - 1)
+            _beside(axis, group, response, first=column == 0, added=_added(every))
+        letters = int(sheet.WIDTH_IN / len(responses) / _TITLE_IN)
+        title = textwrap.fill(wording.short_label(response) + unit_of(every), max(8, letters))
+        _over(axes[0][column], title, 18 if titles[0] else 4, weight="bold")
     for title, row in zip(titles, axes, strict=True):
-        for axis in row if apart else row[:1]:
-            _over(axis, title, 4, size=8, weight="normal")
+        _over(row[0], title, 4, weight="normal")
+        row[0].set_zorder(1)  # its names go on over the panels beside it
     return figure
 
 
-def _over(axis: Axes, title: str, points: int, *, size: float, weight: str) -> None:
-    axis.annotate(title, (0, 1), (0, points), "axes fraction", "offset points", size=size, weight=weight, va="bottom")
+def _over(axis: Axes, title: str, points: int, *, weight: str) -> None:
+    where = ((0, 1), (0, points), "axes fraction", "offset points")
+    axis.annotate(title, *where, size=sheet.SMALL, weight=weight, va="bottom")
 
 
-def _beside(axis: Axes, group: Contrasts, response: str, sheet: Sheet, *, first: bool, added: bool) -> None:
+def _beside(axis: Axes, group: Contrasts, response: str, *, first: bool, added: bool) -> None:
     names = group.treatments
     rows = {row.treatment: row for row in group.rows if row.response == response}
     _background(axis, [rows[name] for name in names if name in rows], added)
     sheet.rows(axis, names if first else [""] * len(names), [group.looks[name].colour for name in names])
-    if not sheet.narrow:
-        axis.set_ylim(len(names) - 0.5, -0.5)
     axis.spines["left"].set_visible(False)
     low, high = axis.get_xlim()
     for place, row in ((place, rows[name]) for place, name in enumerate(names) if name in rows):
         mark = row.verdict
         drawn = _drawn(row, added)
         if drawn is None:
-            axis.text(0.5, place, mark, transform=axis.get_yaxis_transform(), ha="center", va="center", size=SMALL)
+            axis.text(
+                0.5, place, mark, transform=axis.get_yaxis_transform(), ha="center", va="center", size=sheet.SMALL
+            )
             continue
         edges = zip(drawn.ends, (low, high), strict=True)
         ends = [edge if end is None else min(max(end, low), high) for end, edge in edges]

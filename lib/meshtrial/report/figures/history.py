@@ -11,11 +11,10 @@ from matplotlib.figure import Figure as Canvas
 
 from meshtrial.design.responses import response as registered
 from meshtrial.records.dataset import StudyData
-from meshtrial.report import frames, palette, wording
+from meshtrial.report import frames, palette, sheet, wording
 from meshtrial.report.figure import Figure, alt_text
 from meshtrial.report.figures.common import empty, estimate
 from meshtrial.report.palette import INK
-from meshtrial.report.sheet import Sheet
 from meshtrial.vocabulary import Word
 
 _SCHEMA = {
@@ -46,7 +45,7 @@ def history(studies: Sequence[StudyData], name: str) -> Figure:
         "Filled: a difference was called. What moves with the A/A twin (the baseline a second time) is the day and not "
         "the treatment."
     )
-    return Figure(lambda sheet: _draw(studies, rows, about.name, bool(by_difference), sheet), _alt(rows), caption, rows)
+    return Figure(lambda: _draw(studies, rows, about.name, bool(by_difference)), _alt(rows), caption, rows)
 
 
 def _rows(studies: Sequence[StudyData], name: str) -> pl.DataFrame:
@@ -65,7 +64,7 @@ def _rows(studies: Sequence[StudyData], name: str) -> pl.DataFrame:
     return frame.sort("load", "treatment", "began")
 
 
-def _draw(studies: Sequence[StudyData], rows: pl.DataFrame, name: str, by_difference: bool, sheet: Sheet) -> Canvas:
+def _draw(studies: Sequence[StudyData], rows: pl.DataFrame, name: str, by_difference: bool) -> Canvas:
     loads = rows["load"].unique(maintain_order=True).to_list()
     figure, axes = sheet.panels([2.6] * len(loads), sharex=True)
     looks = palette.Looks(pair for data in studies for pair in palette.looks(data.plan.study).items())
@@ -82,7 +81,7 @@ def _draw(studies: Sequence[StudyData], rows: pl.DataFrame, name: str, by_differ
         axis.set_ylabel(f"difference / {wording.unit(name)}" if by_difference else "ratio to the baseline")
         axis.set_title(frames.panel_title(load if len(loads) > 1 else "", registered(name).label), loc="left")
     sheet.key(axes[0], [looks[treatment] for treatment in rows["treatment"].unique(maintain_order=True)])
-    locator = AutoDateLocator(minticks=3, maxticks=max(6, sheet.ticks))  # type: ignore[no-untyped-call]
+    locator = AutoDateLocator(minticks=3, maxticks=max(6, sheet.TICKS))  # type: ignore[no-untyped-call]
     axes[-1].xaxis.set_major_locator(locator)
     axes[-1].xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
     axes[-1].set_xlabel("first run of the study, UTC")

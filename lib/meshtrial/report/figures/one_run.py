@@ -10,11 +10,10 @@ from meshtrial.design.responses import QUANTILES
 from meshtrial.errors import RecordError
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
-from meshtrial.report import palette, wording
+from meshtrial.report import palette, sheet, wording
 from meshtrial.report.figure import Figure
 from meshtrial.report.figures.common import empty, log_axis
 from meshtrial.report.palette import GREY, INK
-from meshtrial.report.sheet import SMALL, Sheet
 
 _MOST = 3000  # dots; beyond that the slowest, the failed ones and evenly spread others are drawn
 _SLOWEST = 400
@@ -56,7 +55,7 @@ def requests_over_time(data: StudyData, run_id: str, attempt: int = 1) -> Figure
     most = wording.number(float(found["latency / ms"].max()))  # type: ignore[arg-type]
     total = wording.count(found.height)
     alt = f"{total} requests of run {run_id} over its time: {said}, slowest {most} ms, {failed} failed."
-    return Figure(lambda sheet: _draw_requests(data, run, dots, lines, sheet), alt, caption, _by_second(found))
+    return Figure(lambda: _draw_requests(data, run, dots, lines), alt, caption, _by_second(found))
 
 
 def _sent(requests: pl.DataFrame) -> pl.DataFrame:
@@ -100,9 +99,7 @@ def thinned(found: pl.DataFrame) -> pl.DataFrame:
     return numbered.filter(pl.col("n").is_in(pl.concat([slow, rest]).implode())).drop("n")
 
 
-def _draw_requests(
-    data: StudyData, run: RunRecord, dots: pl.DataFrame, lines: dict[str, float], sheet: Sheet
-) -> Canvas:
+def _draw_requests(data: StudyData, run: RunRecord, dots: pl.DataFrame, lines: dict[str, float]) -> Canvas:
     figure, (axis,) = sheet.panels([3.2])
     look = palette.looks(data.plan.study)[run.treatment]
     several = dots["slice"].n_unique() > 1
@@ -114,11 +111,11 @@ def _draw_requests(
     for name, value in lines.items():
         axis.axhline(value, color=INK, linewidth=0.9, linestyle=(0, (5, 3)))
         text = f"{name} {wording.number(value)} ms"
-        axis.text(1.01, value, text, transform=axis.get_yaxis_transform(), va="center", size=SMALL)
+        axis.text(1.01, value, text, transform=axis.get_yaxis_transform(), va="center", size=sheet.SMALL)
     axis.set_title(f"{run.run_id}" + (", its slices over one another" if several else ""))
     axis.set_xlabel("seconds since the run's start")
     axis.set_ylabel("latency / ms (log scale)")
-    axis.xaxis.set_major_locator(MaxNLocator(sheet.ticks))
+    axis.xaxis.set_major_locator(MaxNLocator(sheet.TICKS))
     return figure
 
 
@@ -150,10 +147,10 @@ def components_over_time(data: StudyData, run_id: str, attempt: int = 1) -> Figu
     peaks = table.group_by("what", "component", maintain_order=True).agg(pl.col("value").max())
     said = "; ".join(f"{what} of {who} up to {wording.number(top)}" for what, who, top in peaks.iter_rows())
     alt = f"CPU and memory of the components of run {run_id} over its seconds: {said}."
-    return Figure(lambda sheet: _draw_components(table, titles, sheet), alt, caption, table)
+    return Figure(lambda: _draw_components(table, titles), alt, caption, table)
 
 
-def _draw_components(table: pl.DataFrame, titles: list[str], sheet: Sheet) -> Canvas:
+def _draw_components(table: pl.DataFrame, titles: list[str]) -> Canvas:
     figure, axes = sheet.panels([2.0] * len(titles), sharex=True)
     names = list(dict.fromkeys(table["component"]))
     looks = [
@@ -169,5 +166,5 @@ def _draw_components(table: pl.DataFrame, titles: list[str], sheet: Sheet) -> Ca
         axis.set_title(title)
     sheet.key(axes[0], looks)
     axes[-1].set_xlabel("seconds since the run's start")
-    axes[-1].xaxis.set_major_locator(MaxNLocator(sheet.ticks, integer=True))
+    axes[-1].xaxis.set_major_locator(MaxNLocator(sheet.TICKS, integer=True))
     return figure

@@ -20,11 +20,10 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from meshtrial import stats
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
-from meshtrial.report import frames, palette, svg, wording
+from meshtrial.report import frames, palette, sheet, svg, wording
 from meshtrial.report.figure import Figure, alt_text
 from meshtrial.report.figures.common import empty, log_axis
 from meshtrial.report.palette import INK
-from meshtrial.report.sheet import Sheet
 
 BLOCKS = (5, 6, 8, 10, 12, 15, 20, 30, 40, 60, 80, 100)
 _LABELLED = (6, 10, 20, 40, 100)
@@ -83,7 +82,7 @@ def power(data: StudyData, load: str = "") -> Figure:
     )
     if len({curve.row.baseline for curve in every}) > 1:
         caption += " A treatment has a line for each of its baselines."
-    return Figure(lambda sheet: _draw(data, panels, load, sheet), _alt(every), caption, _table(every))
+    return Figure(lambda: _draw(data, panels, load), _alt(every), caption, _table(every))
 
 
 def _curve(row: VerdictRow, sees: Callable[[int], float | None]) -> _Curve | None:
@@ -99,14 +98,14 @@ def _curve(row: VerdictRow, sees: Callable[[int], float | None]) -> _Curve | Non
     return replace(curve, effects=tuple(end * curve.scale for end in ends))
 
 
-def _draw(data: StudyData, panels: Sequence[Sequence[_Curve]], load: str, sheet: Sheet) -> Canvas:
+def _draw(data: StudyData, panels: Sequence[Sequence[_Curve]], load: str) -> Canvas:
     looks = palette.looks(data.plan.study)
     names = frames.order(data, [curve.row.treatment for curves in panels for curve in curves])
     figure, axes = sheet.panels([2.3 + sheet.key_in(names), *[2.1] * (len(panels) - 1)], sharex=True)
     for axis, curves in zip(axes, panels, strict=True):
         for curve in curves:
             _line(axis, curve, looks[curve.row.treatment])
-        _frame(axis, curves, sheet)
+        _frame(axis, curves)
         label = wording.short_label(curves[0].row.response)
         axis.set_title(frames.panel_title(frames.load_title(data, load), label), loc="left")
     sheet.key(axes[0], [looks[name] for name in names])
@@ -121,7 +120,7 @@ def _line(axis: Axes, curve: _Curve, look: palette.Look) -> None:
     svg.tip(dot, _finds(curve))
 
 
-def _frame(axis: Axes, curves: Sequence[_Curve], sheet: Sheet) -> None:
+def _frame(axis: Axes, curves: Sequence[_Curve]) -> None:
     margins = sorted({curve.row.margin * curve.scale for curve in curves if curve.row.margin})
     for margin in margins[:1]:
         axis.axhline(margin, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))

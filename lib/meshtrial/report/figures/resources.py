@@ -13,11 +13,10 @@ from matplotlib.patches import Patch
 
 from meshtrial.design.responses import PATH_ROLES
 from meshtrial.records.dataset import StudyData
-from meshtrial.report import frames, palette, svg, wording
+from meshtrial.report import frames, palette, sheet, svg, wording
 from meshtrial.report.figure import Figure, alt_text
-from meshtrial.report.figures.common import empty
-from meshtrial.report.palette import INK
-from meshtrial.report.sheet import SMALL, Sheet
+from meshtrial.report.figures.common import empty, strip
+from meshtrial.report.palette import INK, Look
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,7 @@ _ROLES = (
     _RoleLook("control plane", 0.6, "\\\\\\\\"),
     _RoleLook("load generator", 0.0, ""),
 )
+_NUMBERS_IN = 1.2  # beside the longest bar
 _MEASURES = (
     ("cpu_s_per_request", "CPU a request / µs", 1e6),
     ("pss_bytes", "memory (PSS) / MiB", 1 / 2**20),
@@ -58,7 +58,7 @@ def resources(data: StudyData) -> Figure:
         "colour: data plane. Pale: the app. The empty box at the end is the load generator, which a mesh does not "
         "pay for. Numbers: app, data plane and policy server together, + what runs beside them."
     )
-    return Figure(lambda sheet: _draw(data, used, roles, sheet), _alt(data, roles), caption, _table(data, used))
+    return Figure(lambda: _draw(data, used, roles), _alt(data, roles), caption, _table(data, used))
 
 
 def _by_role(used: pl.DataFrame) -> pl.DataFrame:
@@ -74,11 +74,11 @@ def _of_role(mine: pl.DataFrame, role: str, measure: str) -> float:
     return (found[0] or 0.0) if found else 0.0
 
 
-def _draw(data: StudyData, used: pl.DataFrame, roles: pl.DataFrame, sheet: Sheet) -> Canvas:
+def _draw(data: StudyData, used: pl.DataFrame, roles: pl.DataFrame) -> Canvas:
     panels = [(load, *measure) for load in frames.loads(data) if load in roles["load"] for measure in _MEASURES]
     names = frames.order(data, roles["treatment"].to_list())
     looks = palette.looks(data.plan.study)
-    figure, axes = sheet.panels([0.75 + sheet.row_in * len(names)] * len(panels))
+    figure, axes = sheet.panels([0.75 + sheet.ROW_IN * len(names)] * len(panels))
     for axis, (load, measure, label, scale) in zip(axes, panels, strict=True):
         shown, _, unit = label.partition(" / ")
         axis.set_title(frames.panel_title(frames.load_title(data, load), shown))
@@ -86,16 +86,16 @@ def _draw(data: StudyData, used: pl.DataFrame, roles: pl.DataFrame, sheet: Sheet
         for place, name in enumerate(names):
             own, runs = (frame.filter(load=load, treatment=name) for frame in (roles, used))
             widths = [(role, scale * _of_role(own, role.role, measure)) for role in _ROLES]
-            drawn = _bar(axis, place, looks[name], widths, unit, 0.17 / sheet.row_in)
+            drawn = _bar(axis, place, looks[name], widths, unit, 0.17 / sheet.ROW_IN)
             # Single runs, without the load generator.
             in_path = runs.filter(pl.col("role").is_in(PATH_ROLES)).group_by("run_id").agg(pl.col(measure).sum())
             dots = (scale * in_path[measure].drop_nulls().sort()).to_list()
-            axis.plot(dots, [place] * len(dots), "o", color=INK, markersize=2.6, alpha=0.55, markeredgewidth=0)
+            strip(axis, [place] * len(dots), dots, Look("a run", INK, "o", "-", True), upright=False)
             furthest = max(drawn, *dots, 0.0)
             widest = max(widest, furthest)
             beside = ((furthest, place), (5, 0), "data", "offset points")
-            axis.annotate(_numbers(widths), *beside, va="center", size=SMALL)
-        axis.set_xlim(0, widest * (1 + 1.0 / sheet.width_in) if widest else 1)  # room for the numbers
+            axis.annotate(_numbers(widths), *beside, va="center", size=sheet.SMALL)
+        axis.set_xlim(0, widest * (1 + _NUMBERS_IN / sheet.WIDTH_IN) if widest else 1)  # room for the numbers
         sheet.rows(axis, names, [looks[name].colour for name in names])
         axis.set_xlabel(unit)
     handles = [

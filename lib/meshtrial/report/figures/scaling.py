@@ -16,11 +16,10 @@ from meshtrial.design.responses import PERCENTILES, REGISTRY, Response
 from meshtrial.inference.scaling import Growth, growths, judged, varied
 from meshtrial.inference.scaling_limits import LEAST_IDLE, Limit, limits
 from meshtrial.records.dataset import StudyData
-from meshtrial.report import frames, palette, wording
+from meshtrial.report import frames, palette, sheet, wording
 from meshtrial.report.figure import Columns, Figure
 from meshtrial.report.figures.common import empty, estimate
 from meshtrial.report.palette import INK
-from meshtrial.report.sheet import Sheet
 
 COST = (
     *("total_cpu_cores", "data_plane_cpu_cores", "app_cpu_cores", "control_plane_cpu_cores"),
@@ -72,10 +71,10 @@ def _against(data: StudyData, responses: Sequence[str], what: str) -> Figure:
         "its band the same interval: dashed beyond the largest size, where nothing was measured. Exponents and what "
         f"one more {axis.one} costs are in the table."
     )
-    return Figure.of(lambda sheet: _draw(data, found, sheet), found, SLOPES, what, _says, caption)
+    return Figure.of(lambda: _draw(data, found), found, SLOPES, what, _says, caption)
 
 
-def _draw(data: StudyData, found: Sequence[Growth], sheet: Sheet) -> Canvas:
+def _draw(data: StudyData, found: Sequence[Growth]) -> Canvas:
     groups: dict[str, list[Growth]] = {}
     for one in found:
         groups.setdefault(one.ladder.response, []).append(one)
@@ -174,7 +173,7 @@ def exponents(data: StudyData, responses: Sequence[str] = (*COST, *LATENCY, *CON
         "growth is linear; the table says what was shown."
     )
     seen = "Exponents against endpoints"
-    return Figure.of(lambda sheet: _forest(data, found, sheet), found, SLOPES, seen, _exponent, caption)
+    return Figure.of(lambda: _forest(data, found), found, SLOPES, seen, _exponent, caption)
 
 
 def _exponent(one: Growth) -> str:
@@ -183,8 +182,8 @@ def _exponent(one: Growth) -> str:
     return f"{named}: {law.estimate:.2f} ({law.low:.2f} to {law.high:.2f}), {judged(one)}"
 
 
-def _forest(data: StudyData, found: Sequence[Growth], sheet: Sheet) -> Canvas:
-    figure, (axis,) = sheet.panels([0.8 + 0.85 * sheet.row_in * len(found)])
+def _forest(data: StudyData, found: Sequence[Growth]) -> Canvas:
+    figure, (axis,) = sheet.panels([0.8 + 0.85 * sheet.ROW_IN * len(found)])
     looks = palette.looks(data.plan.study)
     slopes = [(one.ladder, one.law.exponent) for one in found if one.law is not None]
     for place, (ladder, slope) in enumerate(slopes):
@@ -212,7 +211,7 @@ def machine_limits(data: StudyData) -> Figure:
     )
     seen = "Idle share of the machine, achieved rate and failed requests against endpoints"
     return Figure.of(
-        lambda sheet: _draw_limits(data, found, sheet),
+        lambda: _draw_limits(data, found),
         found,
         _limit_columns(found),
         seen,
@@ -232,7 +231,7 @@ def _limited_at(found: Sequence[Limit]) -> str:
     return f"The machine was the limit for {'; '.join(places)}."
 
 
-def _draw_limits(data: StudyData, found: Sequence[Limit], sheet: Sheet) -> Canvas:
+def _draw_limits(data: StudyData, found: Sequence[Limit]) -> Canvas:
     figure, axes = sheet.panels([1.7] * len(_LIMITS), sharex=True)
     looks = palette.looks(data.plan.study)
     for axis, (title, value) in zip(axes, _LIMITS, strict=True):
