@@ -164,8 +164,9 @@ def _cadvisor(path: Path) -> object:
     return parse_cadvisor(path.read_bytes().decode(errors="replace"))
 
 
-def _defaults(study: str) -> dict[str, Any]:
-    return {name: one.text(one.default) for name, one in study_module(study).SETTINGS.settings.items()}
+def _defaults(study: str, but: str = "") -> dict[str, Any]:
+    settings = study_module(study).SETTINGS.settings
+    return {name: one.text(one.default) for name, one in settings.items() if name != but}
 
 
 def _given(study: str, path: Path) -> object:
@@ -269,7 +270,7 @@ KINDS = {
     "cAdvisor": Kind(CADVISOR, _cadvisor),
     "site summary": Kind(_summary(), lambda path: read_summary(path).day, json.loads),
     "parameters in a file": Kind(
-        yaml.safe_dump(_defaults("ambient_vs_no_mesh")).encode(), _given_in_file, yaml.safe_load, _yaml
+        yaml.safe_dump(_defaults("ambient_vs_no_mesh", but="design")).encode(), _given_in_file, yaml.safe_load, _yaml
     ),
     **{
         f"parameters of {name}": Kind(as_json(_defaults(name)), functools.partial(_given, name), json.loads)

@@ -52,9 +52,12 @@ def read(kind: type[T], data: Any, root: str = "") -> T:
 def read_yaml(path: Path, where: str, holds: str = "a mapping") -> dict[str, Any]:
     """A mapping from a YAML file; UsageError where it is none, or cannot be read, by what the file is called."""
     try:
-        data = parse_yaml(path.read_bytes(), where)
+        written = path.expanduser().read_bytes()
     except OSError as error:
         raise UsageError(f"{where}: cannot be read ({error.strerror})") from None
+    except (ValueError, RuntimeError) as error:  # a null byte in the path, the home of a user who is not there
+        raise UsageError(f"{shortened(where)}: is no path that can be read ({error})") from None
+    data = parse_yaml(written, where)
     if not isinstance(data, dict):
         raise UsageError(f"{where}: must hold {holds}")
     for name in data:

@@ -90,13 +90,14 @@ class Setting:
             if isinstance(item, str):
                 try:
                     number = float(item)
+                    number = int(number) if number.is_integer() else number
                 except ValueError:
                     raise self._refuse(value, self._wanted()) from None
-            read.append(self._read_number(number))
+            read.append(self._read_number(number, is_alone=len(items) == 1))
         # As for a single value, 0 is what the profile says where it can be no value.
         return () if read == [0] and not self._is_within(0) else tuple(dict.fromkeys(read))
 
-    def _read_number(self, value: Any) -> Any:
+    def _read_number(self, value: Any, is_alone: bool = True) -> Any:
         # bool is an int in Python, and True is no number of blocks.
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._refuse(value, "a number")
@@ -104,7 +105,7 @@ class Setting:
             raise self._refuse(value, "a finite number")
         if self.kind is int and value != int(value):
             raise self._refuse(value, self._wanted() if self.listed else "a whole number")
-        is_profiles = value == 0 and (self.listed or self.default == 0)
+        is_profiles = value == 0 and is_alone and (self.listed or self.default == 0)
         if not self._is_within(value) and not is_profiles:
             raise self._refuse(value, self._wanted())
         if abs(value) >= LARGEST:
@@ -254,7 +255,7 @@ def with_design(given: Mapping[str, Any]) -> dict[str, Any]:
     file = given.get("design", "")
     if not file:
         return {name: value for name, value in given.items() if name != "design"}
-    designed = read_yaml(Path(str(file)).expanduser(), str(file), "a mapping of parameter names to values")
+    designed = read_yaml(Path(str(file)), str(file), "a mapping of parameter names to values")
     if "design" in designed:
         raise UsageError(f"{file}: design: a design cannot name another; put its settings here")
     return {**designed, **{name: value for name, value in given.items() if name != "design"}}

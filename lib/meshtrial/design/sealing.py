@@ -89,9 +89,9 @@ def published(said: Mapping[str, Any]) -> dict[str, Any]:
 
 def _content(file: str) -> dict[str, Any]:
     what = f"cluster_file = {file!r}"
-    said = read_yaml(Path(file).expanduser(), what, "a mapping of option names to values")
+    said = read_yaml(Path(file), what, "a mapping of option names to values")
     if isinstance(meshes := said.get("meshes"), str):
-        said["meshes"] = read_yaml(Path(meshes).expanduser(), f"{what}: meshes", "a mapping of meshes")
+        said["meshes"] = read_yaml(Path(meshes), f"{what}: meshes", "a mapping of meshes")
     kept = {name: value for name, value in said.items() if name not in _PLACE}
     try:
         plain: dict[str, Any] = json.loads(json.dumps(published(kept), default=str, allow_nan=False))

@@ -16,5 +16,5 @@ def studies(tmp_path_factory):
 def undrawn(monkeypatch):
     """A figure shows its words and numbers around an empty drawing, which tests of the figures look at."""
     monkeypatch.setattr(Figure, "__post_init__", lambda figure: None)
-    monkeypatch.setattr(Figure, "drawings", Markup("<svg></svg>"))
+    monkeypatch.setattr(Figure, "drawing", Markup("<svg></svg>"))
     monkeypatch.setattr(Figure, "address", "data:,")

@@ -65,7 +65,7 @@ def test_what_is_nested_takes_the_form_of_what_it_is_in(data):
     assert shown.text == f"title\n{HOSTILE}\n\n{picture.text}"
     assert picture.alt in shown.text
     on_page, in_notebook = shown._repr_mimebundle_()[ON_PAGE], shown._repr_html_()
-    assert (on_page.count("<svg"), on_page.count("<img"), on_page.count("<style")) == (2, 0, 0)
+    assert (on_page.count("<svg"), on_page.count("<img"), on_page.count("<style")) == (1, 0, 0)
     assert (in_notebook.count("<svg"), in_notebook.count("<img"), in_notebook.count("<style")) == (0, 1, 1)
 
 
