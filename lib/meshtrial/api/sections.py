@@ -43,7 +43,7 @@ def verdict(study: RecordedStudy) -> Section:
 
     Where the treatments were compared with each other too: which is better than which.
     """
-    between = [tables.ranks(study)] if BETWEEN in study.data.plan.study.families() else []
+    between = [tables.ranks(study), figures.pairs(study)] if BETWEEN in study.data.plan.study.families() else []
     return Section((first_screen(study.data), *between, tables.verdict_table(study), figures.forest(study)))
 
 

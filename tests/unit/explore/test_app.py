@@ -351,7 +351,7 @@ def test_what_was_chosen_is_in_the_lines(given):
 
 def test_what_cannot_be_made_is_one_sentence():
     shown = View(SAMPLE, (("margin", "ten"),), names=("figures.forest",)).html()
-    assert "margin latency_p50_s=ten: must be e.g. 5%" in shown
+    assert "margin ten: must be e.g. 5%" in shown
     assert "Traceback" not in shown
 
 
