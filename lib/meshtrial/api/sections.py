@@ -43,8 +43,10 @@ def verdict(study: RecordedStudy) -> Section:
 
     Where the treatments were compared with each other too: which is better than which.
     """
-    between = [tables.ranks(study), figures.pairs(study)] if BETWEEN in study.data.plan.study.families() else []
-    return Section((first_screen(study.data), *between, tables.verdict_table(study), figures.forest(study)))
+    found: list[Figure | Fragment] = [first_screen(study.data)]
+    if BETWEEN in study.data.plan.study.families():
+        found += [tables.ranks(study), figures.pairs(study)]
+    return Section((*found, tables.verdict_table(study), figures.forest(study)))
 
 
 def every_run(study: RecordedStudy, *responses: str) -> Section:
