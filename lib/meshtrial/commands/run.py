@@ -3,6 +3,7 @@
 import argparse
 import datetime
 import json
+import logging
 import os
 import shlex
 import sys
@@ -269,6 +270,8 @@ def _papermill(
     from nbclient.exceptions import DeadKernelError
     from traitlets.config import Config
 
+    # papermill warns of every parameter that the notebook's cell lacks; all of them were checked before.
+    logging.getLogger("papermill").setLevel(logging.ERROR)
     # No typed arguments and no return: papermill's engine starts a kernel with no environment but this process's own
     # (papermill.engines.NBClientEngine: its execute() takes nothing), and a kernel that was killed answers nothing but
     # has left its file.
