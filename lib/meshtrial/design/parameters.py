@@ -84,7 +84,7 @@ class Setting:
         items = value if isinstance(value, list | tuple) else split_list(value) if isinstance(value, str) else [value]
         if not items and isinstance(value, str) and value:
             raise self._refuse(value, self._wanted())
-        read = []
+        numbers = []
         for item in items:
             number = item
             if isinstance(item, str):
@@ -93,11 +93,13 @@ class Setting:
                     number = int(number) if number.is_integer() else number
                 except ValueError:
                     raise self._refuse(value, self._wanted()) from None
-            read.append(self._read_number(number, is_alone=len(items) == 1))
+            numbers.append(number)
         # As for a single value, 0 is what the profile says where it can be no value.
-        return () if read == [0] and not self._is_within(0) else tuple(dict.fromkeys(read))
+        if numbers == [0] and not isinstance(numbers[0], bool) and not self._is_within(0):
+            return ()
+        return tuple(dict.fromkeys(self._read_number(number) for number in numbers))
 
-    def _read_number(self, value: Any, is_alone: bool = True) -> Any:
+    def _read_number(self, value: Any) -> Any:
         # bool is an int in Python, and True is no number of blocks.
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._refuse(value, "a number")
@@ -105,7 +107,7 @@ class Setting:
             raise self._refuse(value, "a finite number")
         if self.kind is int and value != int(value):
             raise self._refuse(value, self._wanted() if self.listed else "a whole number")
-        is_profiles = value == 0 and is_alone and (self.listed or self.default == 0)
+        is_profiles = value == 0 and self.default == 0
         if not self._is_within(value) and not is_profiles:
             raise self._refuse(value, self._wanted())
         if abs(value) >= LARGEST:

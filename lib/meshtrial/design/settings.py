@@ -20,7 +20,7 @@ PROTOCOLS = ("http1", "h2", "grpc", "mixed", "tcp")
 # When an open load sends: evenly, over staggered connections; or each send moved besides by up to a tenth of the wait
 # before it, so that it keeps no fixed phase to what is periodic.
 ARRIVALS = ("uniform", "jitter")
-# How many deployments stand at once: those of a block, as far as they may, or one; empty in plans sealed before.
+# Whether the deployments of a block run at the same time, where they can, or each alone; older plans say neither.
 STANDING = ("", "block", "run")
 MOST_REPLICAS, TIERS = 200, 3
 
@@ -185,7 +185,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     ] = (1,)
     unused_services: Annotated[
         tuple[UnusedServices, ...],
-        _load(description="comma-separated numbers of services that nobody calls, each a load"),
+        _load(description="comma-separated numbers of unused services, each a load"),
     ] = (0,)
     slices: Annotated[
         Slices,
@@ -197,7 +197,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     standing: Annotated[
         str,
         _load(
-            description="block: deployments stand at once and slices go round; run: each alone",
+            description="block: a block's deployments run together and take turns in slices; run: each runs alone",
             extra={"allowed": STANDING},
         ),
     ] = ""
