@@ -1,8 +1,8 @@
 """Check plain English like code: phrases to avoid, and the length of a sentence.
 
-It reads pages, Markdown cells of notebooks, templates of reports, and docstrings, comments and messages of Python files.
-`docs/prose.yml` has the phrases. `docs/prose-exceptions.yml` has the number of findings per file and phrase that are still
-accepted. A higher number is an error; `--update` lowers the accepted numbers to what is found.
+It reads pages, Markdown cells of notebooks, templates of reports, and the texts of Python files. `docs/prose.yml` has
+the phrases. `docs/prose-exceptions.yml` has the number of findings per file and phrase that are
+still accepted. A higher number is an error; `--update` lowers the accepted numbers to what is found.
 
 Vale and proselint read pages. Most sentences of this project are in Python strings and docstrings, which those tools do
 not read, so this reader is part of the project. Its Markdown parser is a library.
