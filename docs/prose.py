@@ -162,7 +162,7 @@ def _comments(text: str) -> Iterator[tuple[int, str]]:
 
 def tracked(root: Path = ROOT) -> list[str]:
     """The files of the project that are read, by their paths in it."""
-    patterns = ("*.md", "*.ipynb", "*.j2", "lib/*.py", "docs/*.py", "tests/*.py")
+    patterns = ("*.md", "*.ipynb", "*.j2", "lib/*.py", "docs/*.py", "data/*.py", "tests/*.py")
     listed = subprocess.run(["git", "ls-files", *patterns], cwd=root, check=True, capture_output=True, text=True)
     return [name for name in listed.stdout.splitlines() if (root / name).exists()]
 
