@@ -57,8 +57,7 @@ def require_possible(load: Load) -> None:
         )
     if isinstance(load, RestartUnderLoad) and load.around_s > (remaining_s := load.duration_s - load.restart_at_s):
         raise UsageError(
-            f"around_s = {load.around_s:g}: must be at most what is left of duration_s after restart_at_s, "
-            f"{remaining_s:g}"
+            f"around_s = {load.around_s:g}: must be at most the rest of duration_s after restart_at_s, {remaining_s:g}"
         )
     load = load.part(0)
     if not isinstance(load, OpenLoad):
