@@ -7,6 +7,7 @@ import logging
 import os
 import shlex
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from pathlib import Path
@@ -27,6 +28,7 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.records.parts import Part
 from meshtrial.records.store import StudyStore, read_json
 from meshtrial.run.progress import Lines, shown
+from meshtrial.run.sessions import next_session
 from meshtrial.run.trial import HANDOFF, LOOK, Trial, kept, resume_command
 from meshtrial.signals import end_tasks, interruptible
 from meshtrial.temporary import PrivateFolder
@@ -48,6 +50,9 @@ def add(command: argparse.ArgumentParser) -> None:
     command.add_argument("-p", dest="pairs", action="append", default=[], metavar="NAME=VALUE", help="a parameter")
     command.add_argument("-f", dest="file", type=Path, metavar="FILE.yaml", help="a design: parameters in a YAML file")
     command.add_argument("--resume", action="store_true", help="resume this plan if it was started, otherwise start it")
+    command.add_argument(
+        "--next-session", action="store_true", help="run only the session that is due now, then exit (for cron)"
+    )
     command.add_argument(
         "--allow-excluded", action="store_true", help="end with 0 where verdicts were given, whatever was excluded"
     )
@@ -95,8 +100,13 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     limits.require()
     gate = gating.read(arguments)
     given = read_given(arguments.study, arguments.file, arguments.pairs)
-    if arguments.resume:
+    if arguments.resume or arguments.next_session:
         given |= begun(arguments.study, given)
+    if arguments.next_session:
+        if (reason := nothing_due(given)) is not None:
+            print(reason, file=out)
+            return Exit.DONE
+        given["next_session"] = True
     return run_notebook(arguments.study, given, out, gate, allow_excluded=arguments.allow_excluded)
 
 
@@ -134,6 +144,19 @@ def begun(study: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
     store = StudyStore.begun(paths.studies_root(), study, plan_of, part)
     return {} if store is None else {"study_dir": str(store.path)}
+
+
+def nothing_due(given: Mapping[str, Any]) -> str | None:
+    """Return why no session of a begun study is due now, or None if one is."""
+    folder = given.get("study_dir")
+    if not folder:
+        return None
+    store = StudyStore.open(Path(str(folder)).expanduser().resolve())
+    session = next_session(store)
+    if session is None:
+        return f"{paths.display_path(store.path)}: all sessions are recorded"
+    now_unix_s = time.time()
+    return session.announcement(now_unix_s) if session.remaining_s(now_unix_s) else None
 
 
 def _backend(given: Mapping[str, Any]) -> str:
@@ -198,7 +221,8 @@ def run_notebook(
     # matplotlib takes a second to load, which other commands need not wait for.
     from meshtrial.report import frames
 
-    ended = ending(data, measured=bool(given.get("measure", True)))
+    measured = bool(given.get("measure", True)) and not given.get("next_session")
+    ended = ending(data, measured=measured)
     code = Exit.DONE if ended.has_verdict and (allow_excluded or not ended.excluded) else Exit.EXCLUDED
     try:
         gate.judge(frames.contrasts(data), declared_by(data.plan), data.plan.study.alpha, study, out)

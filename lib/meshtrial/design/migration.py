@@ -58,6 +58,8 @@ def study_of_1(study: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "correction": "holm",
         "own_failures": "repeated",
+        "sessions": 1,
+        "session_gap_s": 0.0,
         **{name: value for name, value in study.items() if name != "standing"},
         "loads": loads,
         "primary": [current_responses(name) for name in study["primary"]],

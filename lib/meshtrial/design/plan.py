@@ -9,6 +9,7 @@ deployment of its own, and growing, where a treatment's deployment is kept from 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -25,6 +26,19 @@ from meshtrial.typed import SHAPE_ERRORS, of_schema, read, reason
 SCHEMA = "meshtrial.plan/2"
 # An invalid run is repeated once, inside its block.
 ATTEMPTS = 2
+
+
+def divided(blocks: int, shares: int) -> tuple[range, ...]:
+    """Return the blocks of each share, which are neighbours; the first shares get one more if they are not equal.
+
+    Examples
+    --------
+    >>> [list(share) for share in divided(10, 3)]
+    [[1, 2, 3, 4], [5, 6, 7], [8, 9, 10]]
+    """
+    size, more = divmod(blocks, shares)
+    ends = [0, *itertools.accumulate(size + (number < more) for number in range(shares))]
+    return tuple(range(first + 1, last + 1) for first, last in itertools.pairwise(ends))
 
 
 @dataclass(frozen=True)
@@ -59,6 +73,11 @@ class Plan:
         """Repetition and load of a run's block; the first load where deployments grow and go through all of them."""
         labels = [load.label for load in self.study.loads]
         return run.repetition, 0 if self.study.order == "growing" else labels.index(run.load)
+
+    @property
+    def sessions(self) -> tuple[range, ...]:
+        """The blocks of each session, in order."""
+        return divided(self.study.blocks, self.study.sessions)
 
     def drawn_for(self, run: PlannedRun) -> np.random.Generator:
         """What is drawn for a run's block beside its order, the same for all of its runs: the seed has sealed it."""

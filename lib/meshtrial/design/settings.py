@@ -70,6 +70,12 @@ class Settings(Struct, frozen=True, kw_only=True):
     blocks: Annotated[
         int, _study(ge=0, le=1000, description="passes over all treatments; 0 is as the profile says")
     ] = 0
+    sessions: Annotated[
+        int, _study(ge=1, le=1000, description="stretches of time over which the blocks are divided")
+    ] = 1
+    session_gap: Annotated[
+        str, _study(description="time between two sessions, e.g. 10m, 1h or 24h; everything ends meanwhile")
+    ] = ""
     design: Annotated[str, _study(description="a YAML file of further settings; what is set beside it wins")] = ""
     sizes: Annotated[
         tuple[Annotated[int, Meta(ge=TIERS, le=TIERS * MOST_REPLICAS, multiple_of=TIERS)], ...],
@@ -127,6 +133,9 @@ class Settings(Struct, frozen=True, kw_only=True):
         str, _recorded(description="folder of a recorded or interrupted study to continue; empty starts a new one")
     ] = ""
     measure: Annotated[bool, _recorded(description="false measures nothing and reports what study_dir holds")] = True
+    next_session: Annotated[
+        bool, _recorded(description="true runs only the session that is due now; meshtrial run --next-session")
+    ] = False
     part: Annotated[
         str, _recorded(description="the share of the blocks that is run here, e.g. 1/3; empty is all of them")
     ] = ""
@@ -247,7 +256,8 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 # What studies take of these by the group.
 GENERAL = (
-    *("profile", "backend", "treatments", "blocks", "design", "study_dir", "measure", "part", "keep_awake"),
+    *("profile", "backend", "treatments", "blocks", "sessions", "session_gap", "design"),
+    *("study_dir", "measure", "next_session", "part", "keep_awake"),
     *("seed", "stopping", "alpha", "margin", "scale", "primary"),
 )
 CLUSTER = ("kubeconfig", "context", "namespace", "cluster_file", "mesh_reinstall", "app_reinstall")

@@ -160,6 +160,8 @@ class Study:
     own_failures: OwnFailures
     deployment_mode: str  # one of `DEPLOYMENT_MODES`
     stopping: Mapping[str, Value]
+    sessions: int  # stretches of time in which whole blocks run; between them everything ends
+    session_gap_s: float  # from the end of one session to the beginning of the next, at least
     alpha: float = 0.05
     contrasts: tuple[Contrast, ...] = ()
     gates: Gates = Gates()
@@ -174,6 +176,8 @@ class Study:
             raise UsageError(f"study {self.name}: the baseline {self.baseline.name} is not among the treatments")
         if self.blocks < 1:
             raise UsageError(f"blocks = {self.blocks}: must be 1 or more")
+        if not 1 <= self.sessions <= self.blocks:
+            raise UsageError(f"sessions = {self.sessions}: must be from 1 to the number of blocks, {self.blocks}")
         if not 0 < self.alpha < 0.5:
             raise UsageError(f"alpha = {self.alpha:g}: must be more than 0 and less than 0.5")
         if len(self.primary) > 3:

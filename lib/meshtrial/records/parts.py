@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from meshtrial.design.plan import Plan
+from meshtrial.design.plan import Plan, divided
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.typed import SHAPE_ERRORS, shortened
 
@@ -50,9 +50,7 @@ class Part:
         """Its blocks out of this many: neighbours, the first parts one more where they do not divide evenly."""
         if total < self.of:
             raise UsageError(f"part = {self}: {total} blocks cannot be divided into {self.of} parts")
-        size, more = divmod(total, self.of)
-        first = (self.number - 1) * size + min(self.number - 1, more)
-        return range(first + 1, first + 1 + size + (self.number <= more))
+        return divided(total, self.of)[self.number - 1]
 
 
 @dataclass(frozen=True)

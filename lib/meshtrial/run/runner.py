@@ -27,8 +27,11 @@ def execute(
     enough: Enough | None = None,
     overhead_s: float = 0.0,
     watch: Watch | None = None,
+    blocks: Collection[int] | None = None,
 ) -> None:
-    """Run everything of the plan that is not recorded yet; RecordError when another process runs the same study.
+    """Run what is not recorded yet of these blocks of the plan, or of all.
+
+    RecordError when another process runs the same study.
 
     ``tell`` gets a line before every run (see :mod:`meshtrial.run.progress`), and one for every run that is not valid.
     ``enough`` is the plan's stopping rule, asked after the blocks of every number, one at each load, with the records
@@ -37,12 +40,18 @@ def execute(
     """
     with store.locked(), store.written():
         store.discard_incomplete()
-        _Executor(store, testbed, tell, overhead_s, watch).run(enough)
+        _Executor(store, testbed, tell, overhead_s, watch, blocks).run(enough)
 
 
 class _Executor:
     def __init__(
-        self, store: StudyStore, testbed: Testbed, tell: ProgressCallback, overhead_s: float, watch: Watch | None = None
+        self,
+        store: StudyStore,
+        testbed: Testbed,
+        tell: ProgressCallback,
+        overhead_s: float,
+        watch: Watch | None,
+        blocks: Collection[int] | None,
     ) -> None:
         self.store = store
         self.plan = store.plan
@@ -51,7 +60,9 @@ class _Executor:
         self.overhead_s = overhead_s
         self.watch = watch
         self.records = {(r.run_id, r.attempt): r for r in store.records()}
-        self.planned = store.runs_here()
+        runs_here = store.runs_here()
+        self.n_runs = len(runs_here)
+        self.planned = [run for run in runs_here if blocks is None or run.repetition in blocks]
         self.began = time.monotonic()
         self.expected_s = self.expect()
         self.fresh = self.repeats = 0
@@ -60,7 +71,7 @@ class _Executor:
         self.make(enough)
         repeats = f", {self.repeats} of them repeats" if self.repeats else ""
         text = f"{self.fresh} runs in {span(time.monotonic() - self.began)}{repeats}"
-        self.tell(passing(self.done, len(self.planned), text))
+        self.tell(passing(self.done, self.n_runs, text))
 
     def make(self, enough: Enough | None) -> None:
         for number, runs in _by_number(self.planned):
@@ -117,7 +128,7 @@ class _Executor:
         if made_s > 0:
             remaining_s *= (time.monotonic() - self.began) / made_s
         where = f"block {planned.repetition}/{self.plan.study.blocks}, {planned.load}, {what}"
-        self.tell(passing(self.done, len(self.planned), f"{duration.said(self.plan, remaining_s)}; {where}"))
+        self.tell(passing(self.done, self.n_runs, f"{duration.said(self.plan, remaining_s)}; {where}"))
 
     @property
     def done(self) -> int:

@@ -24,7 +24,7 @@ from meshtrial.records import mechanism, parts
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
 from meshtrial.records.store import StudyStore
-from meshtrial.run import duration, probe, quiet
+from meshtrial.run import duration, probe, quiet, sessions
 from meshtrial.run.held import unheld_before
 from meshtrial.run.progress import ProgressCallback, shown
 from meshtrial.run.provenance import environment
@@ -94,8 +94,11 @@ class Trial:
         done = set() if self._store is None else {record.run_id for record in self._store.records()}
         waiting = [run for run in runs if run.run_id not in done]
         remaining_s = duration.remaining_s(plan, waiting, self._overhead_s())
+        remaining_s += sessions.gaps_s(plan, [] if self._store is None else self._store.records())
         count = f"{len(waiting)} of {len(runs)} runs" if done else f"{len(runs)} runs"
         planned = f"{count}, {len(plan.study.treatments)} treatments in {len(blocks)} blocks"
+        if plan.study.sessions > 1:
+            planned += f" of {plan.study.sessions} sessions"
         return "\n".join([*self._aside, f"{plan.study.name}: {planned}; {duration.said(plan, remaining_s)}"])
 
     def limits(self) -> tuple[Limit, ...]:
@@ -117,20 +120,31 @@ class Trial:
         if store is not None and not self._measures:
             tell(f"{paths.display_path(store.path)}: nothing is run, the report is made from what is recorded")
         else:
-            local = {} if store is None else store.here
-            local |= local_of(self.parameters)
-            study = replace(self.plan.study, options=at_hand(self.plan.study.options, local))
-            testbed = make_testbed(replace(self.plan, study=study), {} if store is None else store.environment)
             try:
-                watch = self._watch(testbed)
-                store = self._run(testbed, watch, tell, local)
+                with interruptible():
+                    store = self._measure(tell)
             except BaseException:
                 self._print_resume_hint(tell)
                 raise
-            finally:
-                testbed.close()
         self._publish_study_dir(store)
         return analyse(store)
+
+    def _measure(self, tell: ProgressCallback) -> StudyStore:
+        """Run the sessions that are not recorded yet, or the one that is due, each with a testbed of its own."""
+        local = {} if self._store is None else self._store.here
+        local |= local_of(self.parameters)
+        plan = replace(self.plan, study=replace(self.plan.study, options=at_hand(self.plan.study.options, local)))
+        while True:
+            session = None if self._store is None else sessions.next_session(self._store)
+            if session is not None:
+                sessions.wait_for(session, tell)
+            testbed = make_testbed(plan, {} if self._store is None else self._store.environment)
+            try:
+                store = self._run(testbed, self._watch(testbed), tell, local)
+            finally:
+                testbed.close()
+            if self.parameters["next_session"] or self._whole(store):
+                return store
 
     def _watch(self, testbed: Testbed) -> Watch | None:
         """Begin to watch other programs where a check holds runs against them, and the user does not forbid it."""
@@ -164,16 +178,19 @@ class Trial:
         for limit in limits:
             tell(limit.sentence)
 
+        session = sessions.next_session(store)
+        if session is not None and session.of > 1:
+            tell("; ".join([f"{session.name}: blocks {session.blocks[0]} to {session.blocks[-1]}", *testbed.settle()]))
+
         def enough(records: Sequence[RunRecord], blocks: int) -> bool:
             decision = decide(self.plan, records, blocks)
             if decision.stop:
                 tell(f"stopped by the plan's rule: {decision.reason}")
             return decision.stop
 
-        with interruptible():
-            execute(store, testbed, tell, enough, overhead_s, watch)
-            if not self._whole(store) and complete(store):
-                mechanism.write_mechanism(store.path, probe.probe_study(self.plan, tell))
+        execute(store, testbed, tell, enough, overhead_s, watch, None if session is None else session.blocks)
+        if not self._whole(store) and complete(store):
+            mechanism.write_mechanism(store.path, probe.probe_study(self.plan, tell))
         return store
 
     @property

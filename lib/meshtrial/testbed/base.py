@@ -158,6 +158,9 @@ class Testbed(Protocol):
     def before_run(self) -> dict[str, float]:
         """In what state the machine is, over a short look before a run: responses that are described only."""
 
+    def settle(self) -> tuple[str, ...]:
+        """Bring what measures into a common state before a session; returns what was done, in words."""
+
     def used_between(self) -> MachineUse | None:
         """Use of the machine since the last call, None where it cannot be read."""
 

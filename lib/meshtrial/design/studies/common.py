@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -29,9 +30,11 @@ from meshtrial.errors import UsageError
 # fortio's echo, which takes the size of its answer from the request.
 SIZED_APP = "echo"
 # Settings of a session and not of the study.
-UNSEALED = ("design", "study_dir", "measure", "part")
+UNSEALED = ("design", "study_dir", "measure", "next_session", "part")
 # Enough to keep connections open and code in memory, and too little to be in the way of a neighbour's slice.
 TRICKLE_RPS = 5.0
+_GAP = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 # Fields of a load that take more than the setting of the same name.
 _DERIVED = ("connections", "duration_s", "warmup_s", "generators", "unused_services")
 # Fields of a load that are the setting of the same name.
@@ -178,6 +181,22 @@ def _drawn_seed(part: str) -> int:
     return drawn
 
 
+def _session_gap_s(settings: Settings) -> float:
+    """Seconds between sessions; UsageError if they cannot be had together with other settings."""
+    text, match = settings.session_gap, _GAP.fullmatch(settings.session_gap.strip())
+    if text and not match:
+        raise UsageError(f"session_gap = {text[:40]!r}: must be a number with s, m, h or d, e.g. 10m, 1h or 24h")
+    if settings.sessions == 1:
+        if text:
+            raise UsageError(f"session_gap = {text!r}: is the time between sessions; set sessions to 2 or more")
+        return 0.0
+    if settings.part:
+        raise UsageError("part: a study of several sessions cannot be divided too; leave part or sessions out")
+    if settings.stopping != "fixed":
+        raise UsageError(f"stopping = {settings.stopping!r}: a study of several sessions needs stopping = fixed")
+    return float(match[1]) * _SECONDS[match[2]] if match else 0.0
+
+
 def study_of(
     name: str,
     settings: Settings,
@@ -206,6 +225,7 @@ def study_of(
         raise UsageError(
             "keep_awake = True: is for the cores of this machine; on a cluster its nodes' owner decides that"
         )
+    gap_s = _session_gap_s(settings)
     is_sliced = any(isinstance(load, SlicedLoad) and load.slices > 1 for load in loads)
     if settings.deployment_mode == "concurrent" and not is_sliced:
         raise UsageError("deployment_mode = 'concurrent': is for runs of several slices; take slices = 4")
@@ -239,6 +259,8 @@ def study_of(
         seed=settings.seed,
         alpha=settings.alpha,
         stopping=rule.to_dict(),
+        sessions=settings.sessions,
+        session_gap_s=gap_s,
         correction="max-t",
         options={
             **options_of({k: v for k, v in taken.plain(settings).items() if k not in UNSEALED}),

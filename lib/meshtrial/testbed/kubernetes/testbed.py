@@ -237,6 +237,10 @@ class KubernetesTestbed:
         """Use of the nodes since the last call; None where no new reading came meanwhile."""
         return self._nodes.used_between()
 
+    def settle(self) -> tuple[str, ...]:
+        """Nothing: the nodes belong to the cluster, and each block draws its own."""
+        return ()
+
     def watch(self, begun: Path | None = None) -> None:
         """Nothing: a node's total holds its own daemons too."""
 

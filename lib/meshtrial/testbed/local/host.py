@@ -124,6 +124,21 @@ def _exact_timers() -> Iterator[None]:
             file.write_text(before)
 
 
+def settle(root: Path = Path("/proc/sys/vm")) -> tuple[str, ...]:
+    """Drop the kernel's caches and compact memory, which both need root; return what was done, in words.
+
+    How fragmented memory is differs from session to session and decides how many huge pages a process gets
+    (https://docs.kernel.org/admin-guide/sysctl/vm.html).
+    """
+    os.sync()
+    done = []
+    for name, value, words in (("drop_caches", "3", "caches dropped"), ("compact_memory", "1", "memory compacted")):
+        with suppress(OSError):
+            (root / name).write_text(value)
+            done.append(words)
+    return tuple(done)
+
+
 class CpuLatencyHold:
     """Holds all cores out of their sleep states, from its making to :meth:`close`; MissingToolError where it cannot."""
 

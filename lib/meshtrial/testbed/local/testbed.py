@@ -80,6 +80,10 @@ class LocalTestbed:
             self._awake = host.CpuLatencyHold()
         return host.look()
 
+    def settle(self) -> tuple[str, ...]:
+        """Compact memory and drop caches, as far as this user may."""
+        return host.settle()
+
     def used_between(self) -> MachineUse | None:
         """Use since the last call."""
         return self._meter.used()
