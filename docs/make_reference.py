@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from meshtrial import paths
-from meshtrial.design.responses import REGISTRY
+from meshtrial.design.changes import LABELS
+from meshtrial.design.responses import REGISTRY, Response
 from meshtrial.design.studies import STUDIES
 from meshtrial.design.study import Study
 from meshtrial.records.columns import VERDICTS
@@ -164,7 +165,7 @@ def _value(value: object) -> str:
 
 
 def parameters(text: str) -> str:
-    """All parameters, and what each profile makes of those that are left out."""
+    """All parameters, with the studies that have them."""
     found: dict[tuple[str, object, str], list[str]] = {}
     for study, module in STUDIES.items():
         for one in module.SETTINGS.settings.values():
@@ -172,21 +173,15 @@ def parameters(text: str) -> str:
             said = one.help.replace("|", "\\|") + (f"; {allowed}" if allowed else "")
             found.setdefault((one.name, one.text(one.default), said), []).append(study)
     rows = [
-        (f"`{name}`", _value(default), said, "all" if len(studies) == len(STUDIES) else ", ".join(studies))
+        (f"`{name}`", _value(default), said, "all" if len(studies) == len(STUDIES) else initials(studies))
         for (name, default, said), studies in found.items()
     ]
-    text = under(text, "## All parameters", rows)
-    heading = "## Values by profile\n"
-    opening, _, after = text.partition(heading)
-    prose = after.strip().split("\n\n")[0]
-    return f"{opening}{heading}\n{prose}\n" + "".join(map(_profiles, STUDIES))
+    return under(text, "## All parameters", rows)
 
 
-def _profiles(study: str) -> str:
-    from meshtrial.design.settings import PROFILES
-
-    head = f"\n### {study}\n\n| | {' | '.join(PROFILES)} |\n|---|{'---|' * len(PROFILES)}\n"
-    return head + "".join(f"| {name} | {' | '.join(values)} |\n" for name, values in _set_by(study).items())
+def initials(studies: Iterable[str]) -> str:
+    """Return the footnote of the studies that have a parameter: the first letters of their names."""
+    return "".join(study[0].upper() for study in studies)
 
 
 def _set_by(study: str) -> dict[str, list[str]]:
@@ -216,16 +211,40 @@ def _lines(studies: Iterable[Any]) -> dict[str, list[str]]:
 
 
 def responses(text: str) -> str:
-    """Every response with its margin."""
+    """Every response with its margin; names that differ only in percentile, part or change share a row."""
     from meshtrial.design.responses import default_scales
     from meshtrial.report import wording
 
-    scales, rows = {"difference": "what is added", "ratio": "the ratio"}, []
+    scales = {"difference": "added amount", "ratio": "ratio"}
+    judged: dict[str, dict[str, tuple[str, ...]]] = {}
+    described = []
     for one in REGISTRY.values():
-        margin = "described only" if one.margin is None else wording.margin_text(one.name, one.margin).removeprefix("±")
-        of = scales[default_scales()[one.name]] if one.margin else ""
-        rows.append((f"`{one.name}`", one.label, wording.unit(one), plain(margin), of))
-    return under(text, "# Responses and margins", rows)
+        pattern, label = name_pattern(one)
+        if one.margin is None:
+            described.append((f"`{one.name}`", one.label, wording.unit(one)))
+            continue
+        margin = plain(wording.margin_text(one.name, one.margin).removeprefix("±"))
+        cells = (label, wording.unit(one), margin, scales[default_scales()[one.name]])
+        judged.setdefault(pattern, {})[one.name] = cells
+    rows = []
+    for pattern, members in judged.items():
+        label, unit, margin, scale = next(iter(members.values()))
+        alike = len({cells[2] for cells in members.values()}) == 1
+        rows.append((f"`{pattern}`", label, unit, margin if alike else "as the percentile", scale))
+    return under(under(text, "## With verdicts", rows), "## Described only", described)
+
+
+def name_pattern(response: Response) -> tuple[str, str]:
+    """Return name and label of a response with its percentile, part of the system or change left open."""
+    if response.percentile is not None:
+        name = response.name.replace(f"{response.percentile.key}_s", "{p}_s")
+        return name, response.label.replace(response.percentile.label, "percentile of")
+    if (part := response.part) is not None:
+        return response.name.replace(part.key, "{part}"), response.label.replace(f", {part.label}", "")
+    for change, label in LABELS.items():
+        if response.name.endswith(f"_{change}_s"):
+            return response.name.replace(f"_{change}_s", "_{change}_s"), response.label.replace(label, "change")
+    return response.name, response.label
 
 
 def exit_codes(text: str, heading: str = "## Exit codes") -> str:
@@ -451,7 +470,6 @@ def _alone(data: Any) -> list[tuple[str, ...]]:
 
 def _obeyed(data: Any) -> list[tuple[str, ...]]:
     """Until all requests obey a change: the median of the changes that were, their range, and the contrast."""
-    from meshtrial.design.changes import LABELS
     from meshtrial.report import wording
 
     rows, none, quiet = [], data.plan.study.baseline.name, data.plan.study.loads[0].label
