@@ -30,7 +30,7 @@ from meshtrial.vocabulary import BETWEEN, QUALIFIERS, VerdictLabel, Warning
 
 Made = TypeVar("Made")
 SCHEMA = Path("docs", "schema", "export.schema.json")
-PAGE = Path("data", "README.md")
+PAGE = Path("docs", "reference", "files.md")
 TEXT = {"type": "string"}
 TYPES: dict[Any, dict[str, Any]] = {
     str: TEXT,
