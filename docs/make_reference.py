@@ -505,7 +505,7 @@ def _effect_in_short(row: VerdictRow) -> str:
 
 
 def _unused(data: Any) -> list[tuple[str, ...]]:
-    """What a thousand services that nobody calls cost with each treatment, over blocks."""
+    """Return what a thousand unused services cost with each treatment, over blocks."""
     from meshtrial.inference.scaling import UNUSED, growths
     from meshtrial.report import wording
 
@@ -523,7 +523,7 @@ def _unused(data: Any) -> list[tuple[str, ...]]:
 
 
 def _delays(data: Any) -> list[tuple[str, ...]]:
-    """What was put into requests, and what was found."""
+    """Return the effect of each injected delay."""
     none = data.plan.study.baseline.name
     rows = [row for row in data.verdicts if (row.response, row.baseline) == (QUOTED[0], none)]
     rows.sort(key=lambda row: not row.twin)
