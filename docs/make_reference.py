@@ -640,7 +640,7 @@ def rate(row: Any) -> tuple[str, ...]:
     """A measured error rate, coverage or power as a row."""
     must = "exactly 0" if row.rule == "exactly" else f"{row.rule} {100 * row.nominal:.3g} %"
     measured = f"{100 * row.observed:.1f} % ({100 * row.mc_se:.1f})"
-    return f"{row.check.lstrip('0123456789 ')}: {row.cell}", must, measured, f"{row.repetitions:,}"
+    return f"{row.check.lstrip('0123456789 ')}: {row.cell}", must, measured
 
 
 def calibration(text: str) -> str:
@@ -654,7 +654,7 @@ def calibration(text: str) -> str:
 def calibration_summary(text: str) -> str:
     """The page of error rates, with a summary of the full table."""
     table = (paths.CHECKOUT / CALIBRATION).read_text()
-    cells = re.findall(r"(?m)^\| (.+) \| (.+) \| ([\d.]+) % \([\d.]+\) \| [\d,]+ \|$", table)
+    cells = re.findall(r"(?m)^\| (.+) \| (.+) \| ([\d.]+) % \([\d.]+\) \|$", table)
     rows = []
     for what, checks in SUMMARY.items():
         matching = [(must, float(measured)) for check, must, measured in cells if re.match(checks, check)]
