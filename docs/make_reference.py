@@ -516,8 +516,8 @@ def _unused(data: Any) -> list[tuple[str, ...]]:
         for response in HELD:
             slope = costs[treatment, response]
             ends = (slope.estimate, slope.low, slope.high)
-            value, low, high = (wording.in_unit(response, 1000 * end, sign=True) for end in ends)
-            cells.append(plain(f"{value} ({low} to {high})"))
+            value, low, high = (plain(wording.in_unit(response, 1000 * end, sign=True)) for end in ends)
+            cells.append(f"{value} ({low.rpartition(' ')[0]} to {high})")
         rows.append((f"`{treatment}`", *cells))
     return rows
 
@@ -530,11 +530,6 @@ def _delays(data: Any) -> list[tuple[str, ...]]:
     return [(f"`{row.treatment}`", _effect_in_short(row)) for row in rows]
 
 
-def _held_back(data: Any) -> list[tuple[str, ...]]:
-    """Propagation times of the treatments that hold every change back."""
-    return [row for row in _obeyed(data) if "delay" in row[0]]
-
-
 def results(text: str) -> str:
     """What the recorded studies found."""
     tables: list[tuple[str, str | tuple[str, ...], Callable[[Any], list[tuple[str, ...]]]]] = [
@@ -543,8 +538,7 @@ def results(text: str) -> str:
         ("## What idle neighbours cost", BESIDE, _alone),
         ("## How long until a change takes effect", OBEYED, _obeyed),
         ("## What unused services cost", UNCALLED, _unused),
-        ("### Requests", DELAYED, _delays),
-        ("### Changes", CHANGED, _held_back),
+        ("## Known delays, found again", DELAYED, _delays),
     ]
     for heading, samples, made in tables:
         each = (samples,) if isinstance(samples, str) else samples
