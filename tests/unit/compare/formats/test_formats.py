@@ -44,7 +44,8 @@ def test_there_is_an_output_of_every_form(fixtures):
 @pytest.mark.parametrize("kind", sorted(set(KINDS.values())))
 def test_the_page_has_a_row_of_every_form(kind):
     page = (paths.CHECKOUT / "docs" / "reference" / "formats.md").read_text().lower()
-    assert page.count(f"\n| {kind.lower()} |") == 1
+    forms = page.partition("\n### what the counters mean\n")[0]
+    assert forms.count(f"\n| {kind.lower()} |") == 1
 
 
 @pytest.mark.parametrize("name", KINDS)
