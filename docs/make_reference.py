@@ -20,6 +20,7 @@ from typing import Any, TypeVar, get_type_hints
 
 from meshtrial import paths
 from meshtrial.design.changes import LABELS
+from meshtrial.design.load import CapacitySearch
 from meshtrial.design.responses import REGISTRY, Response
 from meshtrial.design.studies import STUDIES
 from meshtrial.design.study import Study
@@ -199,12 +200,12 @@ def _lines(studies: Iterable[Any]) -> dict[str, list[str]]:
     lines: dict[str, list[str]] = {"blocks": [], "loads": [], "measured seconds of a run": [], "warm-up seconds": []}
     lines |= {"slices": [], "treatments": [], "primary responses": []}
     for made in studies:
-        loads = [load for load in made.loads if not load.search] or list(made.loads)
+        loads = [load for load in made.loads if not isinstance(load, CapacitySearch)] or list(made.loads)
         lines["blocks"].append(str(made.blocks))
         lines["loads"].append(", ".join(dict.fromkeys(load.label for load in made.loads)))
-        lines["measured seconds of a run"].append(f"{loads[0].duration_s * loads[0].slices:g}")
+        lines["measured seconds of a run"].append(f"{loads[0].measured_s:g}")
         lines["warm-up seconds"].append(f"{loads[0].warmup_s:g}")
-        lines["slices"].append(str(loads[0].slices))
+        lines["slices"].append(str(loads[0].parts))
         lines["treatments"].append(", ".join(f"`{one.name}`" for one in made.treatments))
         lines["primary responses"].append(", ".join(f"`{name}`" for name in made.primary))
     return lines
@@ -477,7 +478,7 @@ def _obeyed(data: Any) -> list[tuple[str, ...]]:
     against = {(row.treatment, row.response): row for row in data.verdicts if (row.baseline, row.load) == (none, quiet)}
     for treatment in data.plan.study.treatments:
         for name, label in LABELS.items():
-            response = f"obeyed_all_{name}_s"
+            response = f"propagation_all_{name}_s"
             made = [one for run in own if run.treatment == treatment.name for one in run.extra["changes"]]
             took = [one["all_s"] for one in made if one["name"] == name and one["all_s"] is not None]
             if not took:
@@ -586,10 +587,12 @@ EXAMPLES = {
     "feature_impact": Example(FEATURES["Istio"], QUOTED),
     "mesh_comparison": Example(MESHES, loads=("500rps-10c",)),
     "propagation": Example(
-        CHANGED, ("obeyed_all_endpoints_s", "obeyed_all_deny_s", "obeyed_all_weight_s"), ("400rps-8c-close",)
+        CHANGED,
+        ("propagation_all_endpoints_s", "propagation_all_deny_s", "propagation_all_weight_s"),
+        ("400rps-8c-close",),
     ),
     "rollout": Example("rollout-20261128T061528Z-0aa00c4e", ("failed_requests", "longest_gap_s"), every_contrast=True),
-    "scale_out": Example("scale_out-20261123T090922Z-9ce4cae7", ("latency_beyond_holds_p50_s",)),
+    "scale_out": Example("scale_out-20261123T090922Z-9ce4cae7", ("latency_net_p50_s",)),
 }
 
 

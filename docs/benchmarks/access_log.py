@@ -44,7 +44,7 @@ read_access_log(log).write_parquet(out, compression="zstd")
 """,
     "meshtrial, the whole run": """
 from pathlib import Path
-from meshtrial.design.study import Load
+from meshtrial.design.load import Load
 from meshtrial.load.generators import GeneratorOutput
 from meshtrial.load.ingest import ingest
 from meshtrial.records.columns import write_requests

@@ -7,7 +7,8 @@ import numpy as np
 from benchmarks.table import Row, main
 
 from meshtrial import native
-from meshtrial.design.study import Load, Treatment
+from meshtrial.design.load import FixedRate
+from meshtrial.design.study import Treatment
 from meshtrial.testbed.local import proc
 from meshtrial.testbed.local.testbed import LocalTestbed
 
@@ -17,7 +18,7 @@ LIMIT_S = 30.0
 
 def start(replicas: int) -> tuple[float, float, float]:
     """Seconds until all are configured, their CPU seconds until then, their memory in GiB."""
-    load = Load(200, replicas, 2, replicas=replicas)
+    load = FixedRate(200, replicas, 2, replicas=replicas)
     made = LocalTestbed().deploy(Treatment.parse("sidecar+mtls"), load, "tiers")
     try:
         begun = made.facts().notes["start"]

@@ -8,12 +8,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from meshtrial.design.study import Gates, Load
+from meshtrial.design.load import CapacitySearch, FixedRate, Load
+from meshtrial.design.study import Gates
 from meshtrial.records.schema import GateResult
 from meshtrial.run import capacity, stage
 from meshtrial.stats.ranktests import signed_rank_p
 
-LOAD = Load(0, 10, 1.0, 0.5, generators=2, search=True)
+LOAD = CapacitySearch(10, 1.0, 0.5, generators=2)
 STUDIES, BLOCKS, ALPHA = 40, 10, 0.05
 MEASUREMENT = SimpleNamespace(
     requests=pl.DataFrame({"ok": [True], "latency_s": [1e-5]}), generators=(SimpleNamespace(requests=1),)
@@ -30,9 +31,13 @@ class Server:
 
     def measure(self, _deployment, _testbed, load: Load, gates: Gates, *_) -> stage.Stage:
         limit = self.limit * math.exp(self.rng.normal(0, 0.01))
-        achieved = limit * self.closed if load.closed_loop else min(load.rps, limit)
-        held = load.closed_loop or achieved >= (1 - gates.rate_tolerance) * load.rps
-        responses = {"achieved_rps": achieved} | ({} if load.closed_loop else {"achieved_ratio": achieved / load.rps})
+        if isinstance(load, FixedRate):
+            achieved = min(load.rps, limit)
+            held = achieved >= (1 - gates.rate_tolerance) * load.rps
+            responses = {"achieved_rps": achieved, "achieved_ratio": achieved / load.rps}
+        else:
+            achieved, held = limit * self.closed, True
+            responses = {"achieved_rps": achieved}
         gate = GateResult("rate", 0.0, gates.rate_tolerance, held, "")
         return stage.Stage(MEASUREMENT, (), (gate,), responses, ())  # type: ignore[arg-type]
 

@@ -64,7 +64,7 @@ def test_real_requests_obey_a_change(ground: Ground, bed: KubernetesTestbed, tmp
     assert abs(run.extra["generators_clock"]["offset_s"]) <= run.extra["generators_clock"]["error_s"] + 0.05
     if denied:
         assert sum(changes[0]["failed"].values()) > 0
-    assert run.responses["obeyed_all_endpoints_s"] > 0
+    assert run.responses["propagation_all_endpoints_s"] > 0
 
 
 def test_kept_connections_stay_where_connections_are_carried(bed: KubernetesTestbed, tmp_path: Path):
@@ -72,4 +72,4 @@ def test_kept_connections_stay_where_connections_are_carried(bed: KubernetesTest
     assert not run.valid
     (reason,) = run.reasons
     assert reason.startswith("gate obeyed: exchanged endpoint never obeyed within 5 s")
-    assert "obeyed_all_endpoints_s" not in run.responses
+    assert "propagation_all_endpoints_s" not in run.responses

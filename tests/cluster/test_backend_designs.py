@@ -11,7 +11,8 @@ from testcluster import Cluster
 
 from meshtrial import paths
 from meshtrial.commands.run import read_given
-from meshtrial.design.study import Gates, Load, Study
+from meshtrial.design.load import FixedRate, Load, OpenLoad
+from meshtrial.design.study import Gates, Study
 
 pytestmark = [pytest.mark.wide, pytest.mark.timeout(1200, func_only=True)]
 DESIGNS = [
@@ -32,13 +33,14 @@ def shortened(path: Path, cluster: Cluster) -> Study:
 
 
 def _short(load: Load) -> Load:
-    replicas, rps = min(load.replicas, 4), min(load.rps or 50.0, 50.0)
+    replicas, rps = min(load.replicas, 4), min(load.asked_rps or 50.0, 50.0)
     connections = min(load.connections, 8 * replicas)
     # In a study that scales out every endpoint of the generators' tier is one of them.
     generators = replicas if load.generators == load.replicas else min(load.generators, 2)
     duration_s = max(4.0, 2.5 * connections / rps)
     changed = {"rps": rps, "connections": connections, "generators": generators, "replicas": replicas}
-    return replace(load, duration_s=duration_s, warmup_s=1.0, **changed)
+    at_rate = load if isinstance(load, OpenLoad) else FixedRate.like(load, rps=rps)
+    return replace(at_rate, duration_s=duration_s, warmup_s=1.0, **changed)
 
 
 @pytest.mark.parametrize("path", DESIGNS, ids=lambda path: path.stem)

@@ -7,10 +7,10 @@ import pytest
 from test_backend_support import bed_on, one_run
 from testcluster import Cluster
 
-from meshtrial.design.study import Load
+from meshtrial.design.load import ClosedLoop
 
 # As fast as answers come: at a rate with pauses between requests the delayed acknowledgements hide.
-LOAD = Load(rps=0, connections=2, duration_s=3, warmup_s=1)
+LOAD = ClosedLoop(connections=2, duration_s=3, warmup_s=1)
 
 
 def test_nodelay_is_a_treatment_of_the_app(cluster: Cluster, tmp_path: Path):

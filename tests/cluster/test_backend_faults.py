@@ -11,7 +11,8 @@ from test_backend_support import bed_on, load_runs, one_run, options_for, owned_
 from testcluster import Cluster
 
 from meshtrial import waiting
-from meshtrial.design.study import Load, Treatment
+from meshtrial.design.load import FixedRate
+from meshtrial.design.study import Treatment
 from meshtrial.errors import TestbedError
 from meshtrial.load import fortio
 from meshtrial.testbed.kubernetes.cleanup import clean_cluster
@@ -19,7 +20,7 @@ from meshtrial.testbed.kubernetes.client import Cluster as Api
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
 
-LOAD = Load(rps=50, connections=2, duration_s=12, warmup_s=0)
+LOAD = FixedRate(rps=50, connections=2, duration_s=12, warmup_s=0)
 NONE = Treatment.parse("none")
 
 
@@ -67,7 +68,7 @@ def test_api_server_killed_and_restarted_in_a_run(bed: KubernetesTestbed, cluste
     finally:
         cluster.start_api_server()
         deployment.close()
-    assert one_run(bed, "none", tmp_path, Load(rps=50, connections=2, duration_s=2)).failed == []
+    assert one_run(bed, "none", tmp_path, FixedRate(rps=50, connections=2, duration_s=2)).failed == []
 
 
 # Objects, and what is read from kubelets; proofs and removal go the same two ways.
@@ -146,7 +147,7 @@ def test_a_node_that_goes_in_a_run(bed: KubernetesTestbed, cluster: Cluster, tmp
         thread.join()
         cluster.start_node(node)
         deployment.close()
-    assert one_run(bed, "none", tmp_path, Load(rps=50, connections=2, duration_s=2)).failed == []
+    assert one_run(bed, "none", tmp_path, FixedRate(rps=50, connections=2, duration_s=2)).failed == []
 
 
 def test_a_foreign_namespace_of_the_same_name_is_left_alone(cluster: Cluster):
@@ -229,7 +230,7 @@ def test_preflight_says_what_is_missing(cluster: Cluster):
         lines = "\n".join(bed.preflight(study("missing", "none", "istio+mtls")))
         assert "helm-that-is-not-there" in lines
         assert "no node takes the application" in lines
-    big = Load(rps=20_000, connections=400, duration_s=60, generators=200, replicas=200)
+    big = FixedRate(rps=20_000, connections=400, duration_s=60, generators=200, replicas=200)
     with bed_on(cluster) as bed:
         lines = bed.preflight(study("scale-out", "none", load=big, app="tiers"))
         assert any("needs about 400" in line and "cores" in line for line in lines)

@@ -18,7 +18,8 @@ from meshtrial.testbed.kubernetes.options import KubernetesOptions
 _SCRIPT = """
 import json, sys
 from pathlib import Path
-from meshtrial.design.study import Load, Treatment
+from meshtrial.design.load import Load
+from meshtrial.design.study import Treatment
 from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
 bed = KubernetesTestbed(json.loads(sys.argv[1]))
 load = Load(rps=50, connections=2, duration_s=60)

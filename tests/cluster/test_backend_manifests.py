@@ -13,7 +13,8 @@ from test_backend_support import bed_on, one_run, options_for, study
 from testcluster import Cluster, ClusterError, Istio, Kwok
 
 from meshtrial import waiting
-from meshtrial.design.study import Load, Treatment
+from meshtrial.design.load import FixedRate
+from meshtrial.design.study import Treatment
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes import manifests, wait
 from meshtrial.testbed.kubernetes.apply import Applier, Owner, delete_namespace
@@ -273,7 +274,7 @@ def test_scale_out_of_600_pods(cluster: Cluster, kwok: Kwok, api: Api):
     placed = {"node_selector": kwok.node_selector, "tolerations": kwok.tolerations}
     more = {f"{role}_{key}": value for role in ("app", "load") for key, value in placed.items()}
     options = KubernetesOptions.read(options_for(cluster, namespace="kwok600", load_separation="none", **more))
-    load = Load(rps=2000, connections=400, duration_s=10, generators=200, replicas=200)
+    load = FixedRate(rps=2000, connections=400, duration_s=10, generators=200, replicas=200)
     app = read_app(options, "tiers", ("http1",))
     rendered = render(Setup(options, "kwok600", Treatment.parse("none"), load, app, None, None))
     assert rendered.app_pods + rendered.load_pods == 600

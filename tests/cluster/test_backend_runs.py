@@ -11,7 +11,8 @@ from test_backend_support import LOAD, bed_on, one_run, owned_namespaces, study
 from testcluster import Cluster
 
 from meshtrial import waiting
-from meshtrial.design.study import Load, Treatment
+from meshtrial.design.load import ClosedLoop, FixedRate
+from meshtrial.design.study import Treatment
 from meshtrial.errors import UsageError
 from meshtrial.load.ingest import ingest
 from meshtrial.run.stage import usage_responses
@@ -59,7 +60,7 @@ def test_none(bed: KubernetesTestbed, tmp_path: Path):
 
 
 def test_two_generators_start_in_the_same_second(bed: KubernetesTestbed, tmp_path: Path):
-    load = Load(rps=100, connections=4, duration_s=3, generators=2)
+    load = FixedRate(rps=100, connections=4, duration_s=3, generators=2)
     run = one_run(bed, "none-aa", tmp_path, load)
     assert run.failed == []
     starts = [json.loads(o.access_log_path.read_text().splitlines()[0])["timestamp"] / 1e9 for o in run.outputs]
@@ -114,7 +115,7 @@ OF_BYTES = pytest.mark.parametrize(
 
 @OF_BYTES
 def test_bytes_as_fast_as_they_go(bed: KubernetesTestbed, tmp_path: Path, treatment: str, proofs: set[str]):
-    load = Load(rps=0, connections=4, duration_s=4, warmup_s=1, payload_bytes=65536, protocol="tcp")
+    load = ClosedLoop(connections=4, duration_s=4, warmup_s=1, payload_bytes=65536, protocol="tcp")
     run = one_run(bed, treatment, tmp_path, load)
     assert run.failed == []
     assert proofs <= run.names
@@ -156,7 +157,9 @@ def test_what_is_for_requests_is_refused_where_bytes_are_sent(bed: KubernetesTes
 @pytest.mark.parametrize("treatment", [pytest.param("none", marks=pytest.mark.wide), "istio+mtls"])
 def test_every_copy_of_the_application_has_its_share(bed: KubernetesTestbed, tmp_path: Path, treatment: str):
     # Many connections: without a mesh a service spreads connections, by chance, and not requests.
-    load = Load(rps=200, connections=16, duration_s=4, warmup_s=1, replicas=2, payload_bytes=100, response_bytes=5000)
+    load = FixedRate(
+        rps=200, connections=16, duration_s=4, warmup_s=1, replicas=2, payload_bytes=100, response_bytes=5000
+    )
     run = one_run(bed, treatment, tmp_path, load)
     assert run.failed == []
     assert run.usage["server"].count == 2
@@ -211,7 +214,7 @@ def test_istio_beyond_what_whole_studies_run(bed: KubernetesTestbed, tmp_path: P
 @pytest.mark.wide  # one of Istio's cases in test_meshes.py
 @pytest.mark.parametrize("treatment", ["none", "istio+mtls"])
 def test_three_tiers(bed: KubernetesTestbed, tmp_path: Path, treatment: str):
-    load = Load(rps=40, connections=8, duration_s=3, warmup_s=1, replicas=2)
+    load = FixedRate(rps=40, connections=8, duration_s=3, warmup_s=1, replicas=2)
     run = one_run(bed, treatment, tmp_path, load, "tiers")
     assert run.failed == []
     assert ("a tier that is not called is known to the proxy" in run.names) == (treatment != "none")

@@ -263,16 +263,16 @@ def test_scale_out_on_istio(cluster: Cluster, tmp_path: Path):
         sizes="3,6",
         rates="40",
         **(SHORT | {"connections": 16, "duration_s": 6}),
-        primary="latency_beyond_holds_p50_s,path_cpu_s_per_request",
+        primary="latency_net_p50_s,path_cpu_s_per_request",
     )
     assert done.failed_proofs == []
-    assert {r.load_spec["generators"] for r in done.data.runs} == {1, 2}
+    assert {load.generators for load in done.data.plan.study.loads} == {1, 2}
     proven = {(r.treatment, p.name) for r in done.data.runs for p in r.proofs}
     assert ("istio+mtls+scoped", "a tier that is not called is unknown to the proxy") in proven
     grown = growths(done.data, ["total_memory_bytes"])
     assert {one.ladder.treatment for one in grown} == {"none", "istio+mtls+scoped"}
     assert all(one.cost is not None for one in grown)
-    beyond = done.data.table.filter(pl.col("response") == "latency_beyond_holds_p50_s")["value"]
+    beyond = done.data.table.filter(pl.col("response") == "latency_net_p50_s")["value"]
     assert 0 < beyond.min() < beyond.max() < 1  # type: ignore[operator]
     assert owned_namespaces(cluster) == []
 

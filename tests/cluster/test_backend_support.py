@@ -11,8 +11,9 @@ from typing import Any
 from building import built
 from testcluster import REGISTRY, Cluster, ClusterError
 
+from meshtrial.design.load import FixedRate, Load
 from meshtrial.design.plan import make_plan
-from meshtrial.design.study import Load, Study, Treatment
+from meshtrial.design.study import Study, Treatment
 from meshtrial.load import fortio
 from meshtrial.load.generators import GeneratorOutput
 from meshtrial.records.schema import ComponentUsage, Proof
@@ -23,7 +24,7 @@ from meshtrial.testbed.kubernetes import manifests
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
 
-LOAD = Load(rps=100, connections=4, duration_s=4, warmup_s=1)
+LOAD = FixedRate(rps=100, connections=4, duration_s=4, warmup_s=1)
 MANAGED = "app.kubernetes.io/managed-by=meshtrial"
 
 
@@ -211,6 +212,11 @@ def study(name: str, *treatments: str, load: Load = LOAD, app: str = "echo") -> 
         margins={},
         blocks=1,
         seed=1,
+        correction="max-t",
+        scales={},
+        own_failures="ranked",
+        deployment_mode="sequential",
+        stopping={"rule": "fixed", "n": 1},
     )
 
 

@@ -18,7 +18,8 @@ from ground import Ground
 from remains import Remains
 from test_backend_support import Run, load_and_prove
 
-from meshtrial.design.study import Load, Treatment
+from meshtrial.design.load import FixedRate, Load
+from meshtrial.design.study import Treatment
 from meshtrial.testbed.kubernetes.apps import read_app
 from meshtrial.testbed.kubernetes.meshdata import PROTOCOLS, Enrolment, Feature, Mesh
 from meshtrial.testbed.kubernetes.meshread import find_meshes
@@ -27,7 +28,7 @@ from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
 from meshtrial.testbed.sampled import least_requests
 
 MESHES = {name: mesh for name, mesh in find_meshes(KubernetesOptions()).items() if not mesh.reference}
-LOAD = Load(rps=50, connections=4, duration_s=3, warmup_s=1)
+LOAD = FixedRate(rps=50, connections=4, duration_s=3, warmup_s=1)
 WIDE = pytest.mark.wide
 FIRST = "istio"
 # Other ways to what a mechanism beside them shows; observability is the access log, the scrape and the traces in one.

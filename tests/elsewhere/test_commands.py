@@ -82,7 +82,7 @@ def test_the_probe_says_it_in_one_line(tmp_path: Path):
         (("verify", "SAMPLE"), ()),
         (("report", "SAMPLE"), ("reports/index.html",)),
         (
-            ("run", "ambient_vs_no_mesh", "-p", "study_dir=SAMPLE", "-p", "run_missing=false"),
+            ("run", "ambient_vs_no_mesh", "-p", "study_dir=SAMPLE", "-p", "measure=false"),
             ("reports/ambient_vs_no_mesh-*.html", "reports/index.html"),
         ),
         (

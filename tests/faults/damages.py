@@ -337,7 +337,7 @@ def _report(study: Path) -> str:
     """What the command does, but for its notebook."""
     try:
         analyse(StudyStore.open(study))
-        Trial(study.parent.name, {"study_dir": str(study), "run_missing": False}).run(lambda line: None)
+        Trial(study.parent.name, {"study_dir": str(study), "measure": False}).run(lambda line: None)
     except MeshtrialError as error:
         return str(error)
     return ""

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from building import built
 
+from meshtrial.design.load import ClosedLoop, Load
 from meshtrial.design.plan import make_plan
-from meshtrial.design.study import Gates, Load, Study, Treatment
+from meshtrial.design.study import Gates, Study, Treatment
 from meshtrial.inference import analyse
 from meshtrial.load import fortio, ingest
 from meshtrial.load.generators import GeneratorOutput
@@ -69,7 +70,7 @@ def exercise(treatment: str, folder: Path, load: Load, testbed: LocalTestbed | N
 def closed_loop_rps(study: Study, treatment: str, folder: Path, connections: int) -> float:
     """What a study's treatment carries here and now, each connection waiting for its answer."""
     folder.mkdir()
-    done = exercise(treatment, folder, Load(0, connections, 0.5), LocalTestbed(study.options))
+    done = exercise(treatment, folder, ClosedLoop(connections, 0.5), LocalTestbed(study.options))
     return done.measured.responses["achieved_rps"]
 
 

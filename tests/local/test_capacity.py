@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from local.studies import PATIENT, closed_loop_rps, recorded, study_of, without_twin
 
-from meshtrial.design.study import Load, Treatment
+from meshtrial.design.load import CapacitySearch
+from meshtrial.design.study import Treatment
 from meshtrial.records.tables import include
 from meshtrial.report import figures, tables
 from meshtrial.run import capacity
@@ -28,7 +29,7 @@ def test_a_search_finishes_and_is_reported():
     # Four connections that each wait for an answer carry 200 and 800 a second at the most.
     given = SHORT | {"treatments": "relay+delay-20000us,relay+delay-5000us", "rates": "100"}
     study = study_of("mesh_comparison", given, replace(PATIENT, rate_tolerance=0.2), blocks=1)
-    study = without_twin(replace(study, loads=tuple(load for load in study.loads if load.search)))
+    study = without_twin(replace(study, loads=tuple(load for load in study.loads if isinstance(load, CapacitySearch))))
     data = recorded(study)
     searches = [run for run in data.runs if run.attempt == 1]
     assert [run.load for run in searches] == ["capacity-4c"] * 2
@@ -106,7 +107,7 @@ def test_a_known_delay_says_the_capacity_and_an_objective_above_it_is_kept(tmp_p
     def searched(objective: str) -> capacity.Capacity:
         folder = tmp_path / (objective.replace("<", "-") or "none")
         folder.mkdir()
-        load = Load(0, 4, 0.6, 0.1, search=True, objective=objective)
+        load = CapacitySearch(4, 0.6, 0.1, objective=objective)
         testbed = LocalTestbed()
         deployment = testbed.deploy(Treatment.parse("relay+delay-20000us"), load, "echo")
         try:

@@ -13,8 +13,9 @@ import pytest
 from local.studies import PATIENCE_S, exercise, study_of
 from waiting import wait_for
 
+from meshtrial.design.load import FixedRate
 from meshtrial.design.plan import make_plan
-from meshtrial.design.study import Load, Treatment
+from meshtrial.design.study import Treatment
 from meshtrial.errors import TestbedError, UsageError
 from meshtrial.load import fortio
 from meshtrial.records.store import StudyStore, check_checksums
@@ -24,9 +25,9 @@ from meshtrial.testbed.local.dataplanes import DataPlane
 from meshtrial.testbed.local.deployment import LocalDeployment
 from meshtrial.testbed.local.testbed import LocalTestbed
 
-LOAD = Load(100, 4, 0.6)
+LOAD = FixedRate(100, 4, 0.6)
 # For traces of 1 %: 24 spans are expected, and none of so many requests never comes by chance.
-ENOUGH = Load(800, 8, 3)
+ENOUGH = FixedRate(800, 8, 3)
 FILE_LOG = features.file_log
 TREATMENTS = [
     "none",
@@ -219,7 +220,7 @@ def test_a_treatment_that_cannot_be_is_refused():
 
 
 def test_requests_and_answers_have_sizes_of_their_own_and_many_headers(tmp_path):
-    load = Load(50, 2, 0.6, payload_bytes=100, response_bytes=200_000, headers=30)
+    load = FixedRate(50, 2, 0.6, payload_bytes=100, response_bytes=200_000, headers=30)
     done = exercise("sidecar+mtls", tmp_path, load)
     assert done.failed == {}
     assert done.measured.responses["error_ratio"] == 0

@@ -3,7 +3,8 @@
 import pytest
 from commandline import meshtrial
 
-from meshtrial.design.study import Load, Treatment
+from meshtrial.design.load import FixedRate
+from meshtrial.design.study import Treatment
 from meshtrial.errors import MeshtrialError, MissingToolError
 from meshtrial.records.mechanism import READS, WRITES, read_mechanism, write_mechanism
 from meshtrial.run import probe as counting
@@ -21,7 +22,7 @@ def allowed() -> bool:
 
 @pytest.mark.skipif(not allowed(), reason="strace is missing or may not trace")
 def test_every_component_reads_and_writes_each_request():
-    found = probe(Treatment.parse("sidecar"), Load(100, 2, 0.5, 0.0), "echo")
+    found = probe(Treatment.parse("sidecar"), FixedRate(100, 2, 0.5, 0.0), "echo")
     assert [c.component for c in found.components] == ["app", "server sidecar", "client sidecar"]
     for component in found.components:
         # A sidecar writes twice a request, onwards and back; the app once.

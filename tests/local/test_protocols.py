@@ -3,7 +3,7 @@
 import pytest
 from local.studies import exercise, study_of, told
 
-from meshtrial.design.study import Load
+from meshtrial.design.load import FixedRate, Load
 from meshtrial.errors import UsageError
 from meshtrial.testbed.local import features
 from meshtrial.testbed.local.testbed import LocalTestbed
@@ -12,7 +12,7 @@ TREATMENTS = ["none", "node-proxy", "sidecar", "sidecar+mtls+jwt", "sidecar+mtls
 
 
 def load(protocol: str) -> Load:
-    return Load(100, 4, 0.5, protocol=protocol, generators=1 + (protocol == "mixed"))
+    return FixedRate(100, 4, 0.5, protocol=protocol, generators=1 + (protocol == "mixed"))
 
 
 @pytest.mark.parametrize("protocol", ["h2", "mixed"])  # half of which is gRPC

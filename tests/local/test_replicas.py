@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from local.studies import exercise
 
-from meshtrial.design.study import Load
+from meshtrial.design.load import FixedRate
 from meshtrial.testbed.local import features
 
-LOAD = Load(160, 8, 0.5, generators=2, replicas=2)
+LOAD = FixedRate(160, 8, 0.5, generators=2, replicas=2)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_every_copy_has_its_share(name, proof, tmp_path):
 
 
 def test_requests_of_one_connection_are_balanced_too(tmp_path):
-    load = Load(160, 2, 0.5, generators=2, replicas=2, protocol="grpc")
+    load = FixedRate(160, 2, 0.5, generators=2, replicas=2, protocol="grpc")
     done = exercise("sidecar", tmp_path, load)
     assert done.failed == {}
     assert {"copies take turns", "each copy has its share"} <= done.names

@@ -3,13 +3,13 @@
 import pytest
 from local.studies import exercise
 
-from meshtrial.design.study import Load
+from meshtrial.design.load import ClosedLoop, FixedRate
 from meshtrial.testbed.local.deployment import Spec
 
 
 @pytest.mark.parametrize("protocol", ["h2", "mixed"])
 def test_bytes_of_every_protocol_go_through_both(protocol, tmp_path):
-    load = Load(100, 4, 0.5, protocol=protocol, generators=1 + (protocol == "mixed"))
+    load = FixedRate(100, 4, 0.5, protocol=protocol, generators=1 + (protocol == "mixed"))
     done = exercise("tcp-pair", tmp_path, load)
     assert done.failed == {}
     assert {used.component for used in done.usage} == {"app", "client TCP proxy", "server TCP proxy"}
@@ -26,7 +26,7 @@ def test_a_way_around_it_is_found(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Spec, "start_app", remembered)
     monkeypatch.setattr(Spec, "target", lambda spec, _: target(spec, apps))
-    assert set(exercise("tcp-pair", tmp_path, Load(100, 4, 0.5)).failed) == {
+    assert set(exercise("tcp-pair", tmp_path, FixedRate(100, 4, 0.5)).failed) == {
         "bytes through the client",
         "bytes through the server",
     }
@@ -34,7 +34,7 @@ def test_a_way_around_it_is_found(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["none", "node-proxy", "tcp-pair"])
 def test_bytes_are_a_load_of_their_own(name, tmp_path):
-    done = exercise(name, tmp_path, Load(0, 2, 0.5, payload_bytes=16384, protocol="tcp"))
+    done = exercise(name, tmp_path, ClosedLoop(2, 0.5, payload_bytes=16384, protocol="tcp"))
     assert done.failed == {}
     assert done.measured.responses["error_ratio"] == 0
     (generator,) = done.measured.generators
@@ -45,7 +45,7 @@ def test_bytes_are_a_load_of_their_own(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["none", "node-proxy", "tcp-pair"])
 def test_connections_are_a_load_of_their_own(name, tmp_path):
-    done = exercise(name, tmp_path, Load(100, 2, 1, protocol="tcp", keepalive=False))
+    done = exercise(name, tmp_path, FixedRate(100, 2, 1, protocol="tcp", keepalive=False))
     assert done.failed == {}
     (generator,) = done.measured.generators
     # One a request, and fortio's warm-up call on each of the two.

@@ -14,7 +14,8 @@ from local.studies import PATIENCE_S
 from waiting import wait_for
 
 from meshtrial import native
-from meshtrial.design.study import Gates, Load, Treatment
+from meshtrial.design.load import FixedRate, Load
+from meshtrial.design.study import Gates, Treatment
 from meshtrial.envoy.bootstrap import Proxy
 from meshtrial.errors import TestbedError, UsageError
 from meshtrial.load import failures
@@ -26,7 +27,7 @@ from meshtrial.testbed.local.fleet import envoy_command
 from meshtrial.testbed.local.testbed import LocalTestbed
 from meshtrial.testbed.local.tiers import ADMIN, APPLICATION, INBOUND, OUTBOUND, Layout, inbound_counts
 
-LOAD = Load(12, 6, 2, warmup_s=1, replicas=3)
+LOAD = FixedRate(12, 6, 2, warmup_s=1, replicas=3)
 
 
 def made(treatment: str, load: Load = LOAD, **options: object) -> LocalDeployment:
@@ -226,7 +227,8 @@ def test_other_treatments_and_apps_are_refused():
 SCRIPT = """
 import json, sys, time
 from meshtrial.signals import interruptible
-from meshtrial.design.study import Load, Treatment
+from meshtrial.design.load import FixedRate
+from meshtrial.design.study import Treatment
 from meshtrial.testbed.local.testbed import LocalTestbed
 with interruptible():
     made = LocalTestbed().deploy(Treatment.parse("sidecar+mtls"), Load(12, 6, 2, replicas=3), "tiers")

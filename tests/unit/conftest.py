@@ -8,9 +8,10 @@ from functools import cache
 import pytest
 from hypothesis import HealthCheck, settings
 
+from meshtrial.design.load import FixedRate
 from meshtrial.design.plan import Plan, PlannedRun, make_plan
 from meshtrial.design.responses import default_margins
-from meshtrial.design.study import Load, Study, Treatment
+from meshtrial.design.study import Study, Treatment
 from meshtrial.inference import read_study
 from meshtrial.records import listing, packed
 from meshtrial.records.dataset import StudyData
@@ -38,11 +39,16 @@ def study(treatments=("none", "none-aa", "node-proxy"), blocks=6, seed=7, **more
         "app": "echo",
         "treatments": parsed,
         "baseline": parsed[0],
-        "loads": (Load(100, 4, 2),),
+        "loads": (FixedRate(100, 4, 2),),
         "primary": ("latency_p50_s",),
         "margins": default_margins(),
         "blocks": blocks,
         "seed": seed,
+        "correction": "holm",
+        "scales": {},
+        "own_failures": "repeated",
+        "deployment_mode": "sequential",
+        "stopping": {"rule": "fixed", "n": 10},
     }
     return Study(**(fields | more))
 
@@ -58,8 +64,6 @@ def record(plan: Plan, run: PlannedRun, responses: dict[str, float], *, attempt:
         backend="local",
         attempt=attempt,
         app="echo",
-        load_spec={},
-        options={},
         started_at="2026-01-01T00:00:00.000+00:00",
         finished_at="2026-01-01T00:00:02.000+00:00",
         start_unix_s=1000.0 + 10 * run.sequence + attempt,

@@ -290,7 +290,7 @@ def run(name: str, /, *, tell: Callable[[str], None] | None = None, **parameters
         terminal, and lines elsewhere.
     **parameters
         Those of the notebook of that name. With ``study_dir`` the study in that folder is continued; with
-        ``run_missing=False`` besides, it is only analysed again.
+        ``measure=False`` besides, it is only analysed again.
 
     Raises
     ------

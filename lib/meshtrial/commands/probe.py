@@ -3,8 +3,9 @@
 import argparse
 from typing import TextIO
 
+from meshtrial.design.load import ClosedLoop, FixedRate
 from meshtrial.design.settings import PROTOCOLS
-from meshtrial.design.study import Load, Treatment
+from meshtrial.design.study import Treatment
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -23,7 +24,12 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     from meshtrial.run.probe import lines, probe
 
     treatments = [Treatment.parse(name) for name in arguments.treatment]
-    load = Load(arguments.rps, arguments.connections, arguments.duration, 0.0, protocol=arguments.protocol)
+    asked = (arguments.connections, arguments.duration, 0.0)
+    load = (
+        FixedRate(arguments.rps, *asked, protocol=arguments.protocol)
+        if arguments.rps
+        else ClosedLoop(*asked, protocol=arguments.protocol)
+    )
     for treatment in treatments:
         print("\n".join(lines(probe(treatment, load, arguments.app))), end="\n\n", file=out)
     print("Counted under strace in a pass of its own: counts of calls, never times.", file=out)

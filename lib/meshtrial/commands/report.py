@@ -30,5 +30,5 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     here = Path.cwd()
     place = store.path.relative_to(here) if store.path.is_relative_to(here) else store.path
     # A report measures nothing, also where runs, or what is counted after them, are missing.
-    given: dict[str, Any] = {"study_dir": str(place), "run_missing": False}
+    given: dict[str, Any] = {"study_dir": str(place), "measure": False}
     return run_notebook(name, given, out, gate)

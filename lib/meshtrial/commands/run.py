@@ -69,7 +69,7 @@ class _Help(argparse.Action):
 
 def help_text(study: str, given: Mapping[str, Any]) -> str:
     """A study's parameters, how long a plan of those that are given takes, and what it cannot answer."""
-    if given.get("study_dir") or not given.get("run_missing", True):
+    if given.get("study_dir") or not given.get("measure", True):
         return parameters_text(study)
     trial = Trial(study, given)
     lines = [trial.announced(), *(limit.sentence for limit in trial.limits())]
@@ -198,7 +198,7 @@ def run_notebook(
     # matplotlib takes a second to load, which other commands need not wait for.
     from meshtrial.report import frames
 
-    ended = ending(data, measured=bool(given.get("run_missing", True)))
+    ended = ending(data, measured=bool(given.get("measure", True)))
     code = Exit.DONE if ended.has_verdict and (allow_excluded or not ended.excluded) else Exit.EXCLUDED
     try:
         gate.judge(frames.contrasts(data), declared_by(data.plan), data.plan.study.alpha, study, out)

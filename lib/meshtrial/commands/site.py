@@ -109,7 +109,7 @@ def _made(data: StudyData, private: Path, out: TextIO) -> Path:
     reports = private / "reports"
     # From where the records read the same on every machine: the report holds its parameters as they were given.
     with contextlib.chdir(data.path.parents[len(place.parts) - 1]):
-        given = {"study_dir": str(place), "run_missing": False}
+        given = {"study_dir": str(place), "measure": False}
         run_notebook(data.plan.study.name, given, io.StringIO(), gating.Gate(read_rules([], [])), reports)
     (page,) = reports.glob(f"{data.plan.study.name}-*.html")
     return page

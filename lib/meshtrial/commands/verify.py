@@ -11,6 +11,7 @@ from typing import Any, TextIO
 from polars.exceptions import PolarsError
 
 from meshtrial import paths
+from meshtrial.design.load import ChangesUnderLoad
 from meshtrial.errors import RecordError, TestbedError, UsageError
 from meshtrial.inference import (
     STOPPING,
@@ -103,8 +104,8 @@ def _other_latencies(store: StudyStore, record: RunRecord) -> list[str]:
     try:
         requests = read_frame(folder / "latency.parquet")
         computed, _ = latencies(requests, store.plan.study.gates.sample_floor)
-        if changes := record.extra.get("changes"):
-            load = store.plan.study.load(record.load)
+        load = store.plan.study.load(record.load)
+        if (changes := record.extra.get("changes")) and isinstance(load, ChangesUnderLoad):
             computed |= obeyed.medians(obeyed.from_record(requests, changes, load), load)
     except (RecordError, TestbedError, PolarsError, KeyError, TypeError) as error:
         return [f"{folder}: its requests cannot be read ({shortened(str(error), 120)})"]

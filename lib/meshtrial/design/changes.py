@@ -20,7 +20,7 @@ class ChangeStep:
 
     change: str  # which of :data:`CHANGES`
     on: bool  # away from the state that was deployed; else back to it
-    name: str  # of its responses: ``obeyed_all_<name>_s``
+    name: str  # of its responses: ``propagation_all_<name>_s``
     before: str
     after: str
 

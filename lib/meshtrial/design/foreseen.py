@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from meshtrial import stats
+from meshtrial.design.load import CapacitySearch, ClosedLoop, FixedRate, Load, RestartUnderLoad
 from meshtrial.design.responses import PERCENTILES, REGISTRY, Response, applies, requests_needed
-from meshtrial.design.study import Gates, Load, Study
+from meshtrial.design.study import Gates, Study
 
 # In `Study.options`: percentiles that were not declared, with what is primary instead of each.
 INSTEAD = "primary_instead"
@@ -76,11 +77,11 @@ def _others(about: Response) -> Iterator[Response]:
 
 def _requests(about: Response, load: Load) -> float:
     """Requests of a run among which a percentile is; without a bound in a closed loop, whose rate nobody knows."""
-    if load.closed_loop:
+    if isinstance(load, ClosedLoop):
         return math.inf
-    seconds = load.duration_s * load.slices
-    if about.name.startswith("latency_around_"):
-        seconds = load.around_s
+    seconds = load.measured_s
+    if about.name.startswith("latency_restart_window_"):
+        seconds = load.around_s if isinstance(load, RestartUnderLoad) else 0.0
     one_of_two = about.name.startswith(("latency_http_", "latency_grpc_"))
     share = 1.0 if not one_of_two else 0.5 if load.protocol == "mixed" else 0.0
     return round(load.mean_rps * seconds * share, 6)
@@ -128,11 +129,11 @@ def _remedy(study: Study, about: Response, load: Load) -> str:
     if not has:
         return ""
     factor = _needed(about, study.gates) / has
-    has_own_time = study.parameters.get("around_s") and about.name.startswith("latency_around_")
-    seconds = math.ceil(round(load.duration_s * load.slices * factor, 6))
+    has_own_time = study.parameters.get("around_s") and about.name.startswith("latency_restart_window_")
+    seconds = math.ceil(round(load.measured_s * factor, 6))
     if "duration_s" in study.parameters and not has_own_time and seconds <= _LONGEST_S:
         return f"duration_s={seconds}"
-    return f"rps={math.ceil(round(load.rps * factor, 6))}" if "rps" in study.parameters else ""
+    return f"rps={math.ceil(round(load.asked_rps * factor, 6))}" if "rps" in study.parameters else ""
 
 
 def _blocks(study: Study) -> Iterator[Limit]:
@@ -158,23 +159,27 @@ def _blocks(study: Study) -> Iterator[Limit]:
 def _rates(study: Study, unheld: Iterable[Unheld]) -> Iterator[Limit]:
     names = {treatment.name for treatment in study.treatments}
     for one in unheld:
-        loads = [load for load in study.loads if load.rps >= one.rps and _alike(load, one.load)]
+        loads = [load for load in study.loads if load.asked_rps >= one.rps and _alike(load, one.load)]
         if one.treatment in names and loads:
             labels = tuple(load.label for load in loads)
-            found = f"its capacity was {one.most_rps:,.0f}" if one.load.search else f"it fell behind at {one.rps:,.0f}"
+            found = (
+                f"its capacity was {one.most_rps:,.0f}"
+                if isinstance(one.load, CapacitySearch)
+                else f"it fell behind at {one.rps:,.0f}"
+            )
             sentence = (
                 f"{one.treatment} may not hold the rate at {_listed(labels)}: in the last study here, {one.where}, "
                 f"{found} requests a second; lower the rate, or expect `saturated`"
             )
-            yield Limit("rate", min(load.rps for load in loads), one.most_rps, sentence, one.treatment, labels)
+            yield Limit("rate", min(load.asked_rps for load in loads), one.most_rps, sentence, one.treatment, labels)
 
 
 def _alike(load: Load, other: Load) -> bool:
     """Whether what one carried tells of the other: the same requests, and, but for a search, the same connections."""
-    if load.closed_loop or load.search or load.ramp or load.changes:
+    if not isinstance(load, FixedRate | RestartUnderLoad):
         return False
     same = ["payload_bytes", "response_bytes", "headers", "keepalive", "protocol", "replicas", "unused_services"]
-    same += [] if other.search else ["connections", "generators"]
+    same += [] if isinstance(other, CapacitySearch) else ["connections", "generators"]
     return all(getattr(load, name) == getattr(other, name) for name in same)
 
 

@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 import msgspec
 import msgspec.inspect
 
+from meshtrial.design.migration import current_setting, current_settings
 from meshtrial.design.settings import Settings
 from meshtrial.errors import UsageError
 from meshtrial.typed import read_yaml, shortened
@@ -214,9 +215,6 @@ class Taken:
             name: replace(one, default=own.get(name, one.default)) for name, one in declared.items() if name in wanted
         }
 
-    def __contains__(self, name: str) -> bool:
-        return name in self.settings
-
     def read(self, given: Mapping[str, Any]) -> Settings:
         """Check what was given; defaults fill the rest. An unknown name is refused."""
         values = {name: one.default for name, one in self.settings.items()}
@@ -227,6 +225,13 @@ class Taken:
             if name in self._single and len(values[name]) > 1:
                 raise UsageError(f"{name} = {shortened(value)}: this study takes one number, not a list")
         return Settings(**values)
+
+    def is_default(self, name: str, value: Any) -> bool:
+        """Whether this is a setting of the study, and the value its default as a notebook holds it."""
+        if name not in self.settings:
+            return False
+        default = self.settings[name].text(self.settings[name].default)
+        return type(value) is type(default) and bool(value == default)
 
     def plain(self, settings: Settings) -> dict[str, Value]:
         """The settings that the study takes as plain values, as a plan holds them."""
@@ -253,14 +258,18 @@ class Taken:
 
 
 def with_design(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What was given, over what the file says that ``design`` names; UsageError where it cannot be read."""
-    file = given.get("design", "")
+    """Return what was given, over what the file that ``design`` names holds; former names become present ones.
+
+    UsageError where the file cannot be read.
+    """
+    given = current_settings(given)
+    file = given.pop("design", "")
     if not file:
-        return {name: value for name, value in given.items() if name != "design"}
+        return given
     designed = read_yaml(Path(str(file)), str(file), "a mapping of parameter names to values")
     if "design" in designed:
         raise UsageError(f"{file}: design: a design cannot name another; put its settings here")
-    return {**designed, **{name: value for name, value in given.items() if name != "design"}}
+    return {**current_settings(designed), **given}
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -280,7 +289,7 @@ def given_in_notebook(sources: Iterable[str], namespace: Mapping[str, Any], take
     names: dict[str, bool] = {}
     for source in sources:
         assigned = _assigned_literals(source)
-        is_whole_cell = set(taken.cell) <= set(assigned)
+        is_whole_cell = set(taken.cell) <= set(map(current_setting, assigned))
         for name in assigned:
             names[name] = names.get(name, False) or not is_whole_cell
     return {
@@ -288,13 +297,8 @@ def given_in_notebook(sources: Iterable[str], namespace: Mapping[str, Any], take
         for name, is_injected in names.items()
         if name in namespace
         and not name.startswith(_PAPERMILLS)
-        and (is_injected or name not in taken or not _is_default(namespace[name], taken.settings[name]))
+        and (is_injected or not taken.is_default(current_setting(name), namespace[name]))
     }
-
-
-def _is_default(value: Any, setting: Setting) -> bool:
-    default = setting.text(setting.default)
-    return type(value) is type(default) and bool(value == default)
 
 
 def _assigned_literals(source: str) -> list[str]:

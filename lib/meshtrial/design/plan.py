@@ -16,11 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from meshtrial.design.study import Load, Study, Treatment
+from meshtrial.design.load import Load
+from meshtrial.design.migration import PLAN_1, study_of_1
+from meshtrial.design.study import Study, Treatment
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.typed import SHAPE_ERRORS, of_schema, read, reason
 
-SCHEMA = "meshtrial.plan/1"
+SCHEMA = "meshtrial.plan/2"
 # An invalid run is repeated once, inside its block.
 ATTEMPTS = 2
 
@@ -73,12 +75,14 @@ class Plan:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], where: str = "plan.json") -> Plan:
-        """Read back and check the seal; an altered plan is refused."""
-        body = of_schema(data, SCHEMA, where)
+        """Check the seal over what is recorded, and return the plan; an altered one is a RecordError."""
+        is_former = data.get("schema") == PLAN_1
+        body = of_schema(data, PLAN_1 if is_former else SCHEMA, where)
         try:
             sealed = digest({key: value for key, value in data.items() if key != "sha256"})
             if sealed == data.get("sha256"):
-                return read(cls, body | {"study": Study.from_dict(body["study"])})
+                study = study_of_1(body["study"]) if is_former else body["study"]
+                return read(cls, body | {"study": Study.from_dict(study)})
         except (UsageError, *SHAPE_ERRORS) as error:
             raise RecordError(f"{where}: not a whole plan ({reason(error)}); restore it from a backup") from None
         raise RecordError(f"{where}: its content does not match its SHA-256; it was altered after it was sealed")

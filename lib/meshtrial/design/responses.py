@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import get_args
 
 from meshtrial.design.changes import LABELS
+from meshtrial.design.load import CapacitySearch, Load
+from meshtrial.design.migration import current_responses
 from meshtrial.design.parameters import split_list
-from meshtrial.design.study import Load
 from meshtrial.errors import UsageError
 from meshtrial.margin import Margin, read_margin
 from meshtrial.typed import shortened
@@ -36,7 +37,7 @@ class Percentile:
     margin: float  # default relative margin
     # Marked in the figure of the distribution, and named in a report where the runs were too short for it
     marked: bool = False
-    beyond_holds: bool = True  # reported beyond the application's own waiting times too, in studies that scale out
+    net: bool = True  # also reported net of the application's own waiting times, in studies that scale out
 
     @property
     def label(self) -> str:
@@ -53,7 +54,7 @@ PERCENTILES: dict[str, Percentile] = {
     one.key: one
     for one in (
         Percentile(0.50, 0.05, marked=True),
-        Percentile(0.75, 0.05, beyond_holds=False),
+        Percentile(0.75, 0.05, net=False),
         Percentile(0.90, 0.05, marked=True),
         Percentile(0.95, 0.10),
         Percentile(0.99, 0.10, marked=True),
@@ -189,7 +190,14 @@ def _obeyed(name: str, what: str) -> Iterator[Response]:
     for which, who in (("first", "the first request obeys"), ("all", "all requests obey")):
         label = f"{what} until {who}"
         yield Response(
-            f"obeyed_{which}_{name}_s", label, "latency", "ms", 1e3, OBEYED_MARGIN, structural_zero=True, additive=True
+            f"propagation_{which}_{name}_s",
+            label,
+            "latency",
+            "ms",
+            1e3,
+            OBEYED_MARGIN,
+            structural_zero=True,
+            additive=True,
         )
 
 
@@ -198,7 +206,7 @@ def _others() -> list[Response]:
     told = "change until its proxies have it, by the control plane itself"
     return [
         # Of studies that scale out.
-        *(_latency("beyond_holds_", q, " beyond the holds") for q in PERCENTILES.values() if q.beyond_holds),
+        *(_latency("net_", q, " beyond the holds") for q in PERCENTILES.values() if q.net),
         Response("total_cpu_cores", "CPU, app and whole mesh", "resource", "cores", 1.0, Margin(0.10)),
         Response("total_memory_bytes", "memory (PSS), app and whole mesh", "resource", "MiB", 1 / 2**20, Margin(0.10)),
         Response("proxy_cpu_cores", "CPU a proxy", "quality", "mcores", 1e3),
@@ -211,7 +219,7 @@ def _others() -> list[Response]:
         # Of requests around a restart; of runs without one around the same moment.
         Response("failed_requests", "failed requests", "resource", "requests", 1.0, Margin(0.10, 1.0), counted=True),
         Response("longest_gap_s", gap, "resource", "ms", 1e3, Margin(0.10, 0.005)),
-        *(_latency("around_", q, " from the schedule around the restart") for q in PERCENTILES.values()),
+        *(_latency("restart_window_", q, " from the schedule around the restart") for q in PERCENTILES.values()),
         # Of changes under load: from when it was taken until requests obey it.
         *(response for name, what in LABELS.items() for response in _obeyed(name, what)),
         Response("change_error_s", "moment of a change, uncertain by", "quality", "ms", 1e3),
@@ -261,6 +269,8 @@ def find_response(name: str, unit: str = "") -> tuple[Response, float | None]:
     not known is a stand-in of kind ``level``. The factor is None for a latency without a unit: an absolute margin of
     0.1 ms on seconds taken for milliseconds would decide the verdict in silence.
     """
+    if (current := current_responses(name.strip())) in REGISTRY:
+        name = current
     match = _SHORT_NAME.fullmatch(name.strip())
     if match:
         given = unit or (match["unit"] or "").lower() or ("s" if name in REGISTRY else "")
@@ -294,7 +304,7 @@ def applies(name: str, load: Load) -> bool:
     A search is judged by the levels that it found and nothing else: it ends at a rate of each treatment's own, and
     what was measured at different rates is not compared.
     """
-    return (name in REGISTRY and REGISTRY[name].kind == "level") == load.search
+    return (name in REGISTRY and REGISTRY[name].kind == "level") == isinstance(load, CapacitySearch)
 
 
 def default_margins() -> dict[str, Margin]:

@@ -20,12 +20,13 @@ PROTOCOLS = ("http1", "h2", "grpc", "mixed", "tcp")
 # When an open load sends: evenly, over staggered connections; or each send moved besides by up to a tenth of the wait
 # before it, so that it keeps no fixed phase to what is periodic.
 ARRIVALS = ("uniform", "jitter")
-# Whether the deployments of a block run at the same time, where they can, or each alone; older plans say neither.
-STANDING = ("", "block", "run")
+# Whether the deployments of a block run at the same time, as far as they can, or one after another.
+DEPLOYMENT_MODES = ("concurrent", "sequential")
 MOST_REPLICAS, TIERS = 200, 3
 
 # What a load and the settings it is made of have in common.
 Rate = Annotated[float, Meta(ge=0, le=1e6)]
+PositiveRate = Annotated[float, Meta(gt=0, le=1e6)]
 Connections = Annotated[int, Meta(ge=1, le=20_000)]
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 Warmup = Annotated[float, Meta(ge=0, le=3600)]
@@ -39,7 +40,9 @@ SpokenProtocol = Annotated[str, Meta(extra={"allowed": PROTOCOLS})]
 Replicas = Annotated[int, Meta(ge=1, le=MOST_REPLICAS)]
 Generators = Annotated[int, Meta(ge=1, le=MOST_REPLICAS)]
 Slices = Annotated[int, Meta(ge=1, le=100)]
-RampSteps = Annotated[int, Meta(ge=0, le=100)]
+RampSteps = Annotated[int, Meta(ge=2, le=100)]
+ChangeInterval = Annotated[float, Meta(gt=0, le=86_400)]
+ChangeCycles = Annotated[int, Meta(ge=1)]
 UnusedServices = Annotated[int, Meta(ge=0, le=10_000)]
 ChurnPerMinute = Annotated[float, Meta(ge=0, le=60_000)]
 
@@ -123,9 +126,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     study_dir: Annotated[
         str, _recorded(description="folder of a recorded or interrupted study to continue; empty starts a new one")
     ] = ""
-    run_missing: Annotated[bool, _recorded(description="false measures nothing and reports what study_dir holds")] = (
-        True
-    )
+    measure: Annotated[bool, _recorded(description="false measures nothing and reports what study_dir holds")] = True
     part: Annotated[
         str, _recorded(description="the share of the blocks that is run here, e.g. 1/3; empty is all of them")
     ] = ""
@@ -194,11 +195,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     slice_warmup_s: Annotated[
         Warmup, _load(description="discarded seconds before each slice; 0 is as the profile says")
     ] = 0.0
-    standing: Annotated[
+    deployment_mode: Annotated[
         str,
         _load(
-            description="block: a block's deployments run together and take turns in slices; run: each runs alone",
-            extra={"allowed": STANDING},
+            description="concurrent: a block's deployments take turns in slices; empty is that, where there are slices",
+            extra={"allowed": ("", *DEPLOYMENT_MODES)},
         ),
     ] = ""
 
@@ -246,11 +247,11 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 # What studies take of these by the group.
 GENERAL = (
-    *("profile", "backend", "treatments", "blocks", "design", "study_dir", "run_missing", "part", "keep_awake"),
+    *("profile", "backend", "treatments", "blocks", "design", "study_dir", "measure", "part", "keep_awake"),
     *("seed", "stopping", "alpha", "margin", "scale", "primary"),
 )
 CLUSTER = ("kubeconfig", "context", "namespace", "cluster_file", "mesh_reinstall", "app_reinstall")
-SLICED = ("slices", "slice_warmup_s", "standing")
+SLICED = ("slices", "slice_warmup_s", "deployment_mode")
 LOAD = (
     *("rps", "connections", "duration_s", "warmup_s", "payload_bytes", "response_bytes", "headers", "keepalive"),
     *("arrivals", "catchup", "timeout_s", "replicas", "generators", *SLICED),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from meshtrial.design.study import Load
+from meshtrial.design.load import CapacitySearch, Load, OpenLoad, RestartUnderLoad
 from meshtrial.errors import UsageError
 
 # Below that fortio sends a text of its own.
@@ -29,7 +29,7 @@ def split_rate(load: Load, connections: int, duration_s: float) -> float:
     Rounded up by one unit in the last place where rounding down would cost a call: fortio truncates
     rate times duration, and 42.857142857142854 rps times 21 s is 899.9999999999999.
     """
-    share = Fraction(load.rps) * connections / load.connections
+    share = Fraction(load.asked_rps) * connections / load.connections
     rate = float(share)
     if int(rate * duration_s) < int(share * Fraction(duration_s)):
         rate = math.nextafter(rate, math.inf)
@@ -43,7 +43,7 @@ def require_possible(load: Load) -> None:
             f"keepalive = False with protocol = {load.protocol!r}: fortio closes only HTTP/1.1 connections; "
             "use protocol http1"
         )
-    if load.protocol == "mixed" and (load.payload_bytes or load.search):
+    if load.protocol == "mixed" and (load.payload_bytes or isinstance(load, CapacitySearch)):
         raise UsageError(
             "protocol = 'mixed': without payload_bytes (gRPC pings have none) and not in a capacity search"
         )
@@ -55,15 +55,13 @@ def require_possible(load: Load) -> None:
             f"protocol = 'tcp': set payload_bytes, which are sent and echoed, to {LEAST_TCP_BYTES} or more; "
             "response_bytes and headers belong to HTTP"
         )
-    remaining_s = load.duration_s - load.restart_at_s
-    if load.around_s > remaining_s:
+    if isinstance(load, RestartUnderLoad) and load.around_s > (remaining_s := load.duration_s - load.restart_at_s):
         raise UsageError(
             f"around_s = {load.around_s:g}: must be at most the rest of duration_s after restart_at_s, {remaining_s:g}"
         )
-    if load.closed_loop or load.search:
+    load = load.part(0)
+    if not isinstance(load, OpenLoad):
         return
-    if load.ramp:
-        load = load.part(0)
     for connections in split_connections(load):
         if _calls_of(load, connections) < 2 * connections:
             needed = 2 * load.connections / load.rps

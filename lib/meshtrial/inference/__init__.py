@@ -14,6 +14,7 @@ from typing import Any
 import polars as pl
 
 from meshtrial import paths
+from meshtrial.design.migration import current_responses, current_row
 from meshtrial.design.plan import Plan
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.inference.diagnosis import same_versions, varying_versions
@@ -114,6 +115,8 @@ def read_verdict_frame(store: StudyStore) -> pl.DataFrame:
 def _read_table(store: StudyStore, name: str, schema: Mapping[str, Any]) -> pl.DataFrame:
     path, again = store.path / name, f"`meshtrial report {paths.word(store.path)}` makes it again"
     table = read_frame(path, again)
+    if table.schema.get("response") == pl.String:
+        table = table.with_columns(pl.col("response").map_elements(current_responses, pl.String))
     if table.schema != pl.Schema(schema):
         raise RecordError(f"{path}: was written by another version; {again}")
     return table
@@ -128,7 +131,7 @@ def read_verdicts(store: StudyStore) -> list[dict[str, Any]]:
         raise RecordError(f"{path}: cannot be read ({error}); `meshtrial report` makes it again") from None
     if not isinstance(rows, list):
         raise RecordError(f"{path}: holds no list of rows; `meshtrial report` makes it again")
-    return rows
+    return [current_row(row) for row in rows]
 
 
 def stopping_of(plan: Plan, records: Sequence[RunRecord]) -> dict[str, Any]:

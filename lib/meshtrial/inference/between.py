@@ -35,7 +35,7 @@ WORDS = {
     VerdictLabel.DEPENDENT: "open",
 }
 # What two plans of one question may differ in without being another question.
-_OF_ITS_OWN = ("seed", "study_dir", "run_missing", "kubeconfig", "context", "namespace", "cluster_file")
+_OF_ITS_OWN = ("seed", "study_dir", "measure", "kubeconfig", "context", "namespace", "cluster_file")
 
 
 @dataclass(frozen=True)

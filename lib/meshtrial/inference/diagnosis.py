@@ -44,7 +44,7 @@ def diagnose_family(
     if margin is not None and np.isfinite(bounds).any():
         typical = float(np.nanmedian(positive[baseline]))
         effective = max(margin.relative, margin.floor / typical)
-        words = _OF_CHANGES if response.name.startswith("obeyed_") else ()
+        words = _OF_CHANGES if response.name.startswith("propagation_") else ()
         warnings += stats.coarse_quantile(float(np.nanmax(bounds)), typical, effective, *words)
     if response.name.startswith("latency_"):
         warnings += _warm_up(runs, names)

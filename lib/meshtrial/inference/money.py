@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshtrial import stats
+from meshtrial.design.load import CapacitySearch
 from meshtrial.errors import UsageError
 from meshtrial.inference.values import FloatArray, included_blocks
 from meshtrial.records.dataset import StudyData
@@ -69,7 +70,7 @@ def bills(data: StudyData, prices: Prices) -> tuple[CostEstimate, ...]:
     """Every treatment but the twin against the baseline, load by load; a searched load has no rate of its own."""
     study = data.plan.study
     several = []
-    for load in (one.label for one in study.loads if not one.search):
+    for load in (one.label for one in study.loads if not isinstance(one, CapacitySearch)):
         for treatment in (t.name for t in study.treatments if not t.twin and t != study.baseline):
             bill = _bill(data, prices, load, treatment)
             if bill is not None:

@@ -134,7 +134,7 @@ class SlopeContrast:
 def rates(data: StudyData, axis: Axis = ENDPOINTS) -> tuple[float | None, ...]:
     """Rates that were crossed with the sizes; one None where the rate grows with the size."""
     loads = axis.loads(data)
-    asked = sorted({load.rps for load in loads})
+    asked = sorted({load.asked_rps for load in loads})
     sizes = {axis.of(load) for load in loads}
     return tuple(asked) if len(loads) == len(asked) * len(sizes) else (None,)
 
@@ -143,7 +143,7 @@ def ladder(
     data: StudyData, treatment: str, response: str, rps: float | None = None, axis: Axis = ENDPOINTS
 ) -> SizeSeries:
     """Collect one response over the sizes; at one rate where the study has several."""
-    loads = {axis.of(load): load.label for load in axis.loads(data) if rps is None or load.rps == rps}
+    loads = {axis.of(load): load.label for load in axis.loads(data) if rps is None or load.asked_rps == rps}
     blocks, sizes = np.unique(data.table["block"]), sorted(loads)
     y = np.empty((len(blocks), len(sizes)))
     for column, at in enumerate(sizes):

@@ -54,7 +54,7 @@ class Limit:
 def limits(data: StudyData) -> list[Limit]:
     """Every treatment at every load, as planned."""
     return [
-        _limit(treatment.name, endpoints_of(load), load.rps, runs)
+        _limit(treatment.name, endpoints_of(load), load.asked_rps, runs)
         for load in data.plan.study.loads
         for treatment in data.plan.study.treatments
         if (runs := [run for run in data.runs if run.load == load.label and run.treatment == treatment.name])

@@ -40,15 +40,15 @@ class LoadBlocks:
         So is the time until a change is obeyed where it never was; what the run's other changes took stays as it is.
         """
         ranked = self.values(treatments, response)
-        obeyed = response.startswith("obeyed_")
-        if not obeyed and not response.startswith("latency_"):
+        is_of_change = response.startswith("propagation_")
+        if not is_of_change and not response.startswith("latency_"):
             return ranked
         rows = self.runs.filter(~pl.col("valid")).select("block", "treatment").unique()
         failed = set(rows.iter_rows())
         for treatment, values in ranked.items():
             if np.isfinite(values).any():  # else too few requests for it in any run
                 own = np.array([(block, treatment) in failed for block in self.blocks])
-                values[own & np.isnan(values) if obeyed else own] = math.inf
+                values[own & np.isnan(values) if is_of_change else own] = math.inf
         return ranked
 
     def complete(self, treatments: Sequence[str], *responses: str) -> LoadBlocks:

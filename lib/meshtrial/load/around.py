@@ -11,7 +11,7 @@ from meshtrial.load.quantiles import successful
 
 
 def responses(requests: pl.DataFrame, begin_s: float, length_s: float, sample_floor: float) -> dict[str, float]:
-    """``failed_requests`` of the whole run; ``longest_gap_s`` and ``latency_around_*_s`` of a window of it.
+    """``failed_requests`` of the whole run; ``longest_gap_s`` and ``latency_restart_window_*_s`` of a window of it.
 
     ``begin_s`` is in the clock of ``actual_start_s``. It is the window's requests that count towards the floor.
     """
@@ -24,7 +24,7 @@ def responses(requests: pl.DataFrame, begin_s: float, length_s: float, sample_fl
     return {
         "failed_requests": float(failed),
         "longest_gap_s": longest_gap(requests, begin_s, length_s),
-        **{f"latency_around_{q}_s": value for q, value in percentiles.items()},
+        **{f"latency_restart_window_{q}_s": value for q, value in percentiles.items()},
     }
 
 

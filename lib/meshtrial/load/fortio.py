@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from meshtrial.design import shares
-from meshtrial.design.study import Load
+from meshtrial.design.load import FixedRate, Load, OpenLoad, SlicedLoad
 from meshtrial.errors import UsageError
 from meshtrial.load.failures import MOST_LOGGED
 from meshtrial.load.generators import GeneratorCall
@@ -65,9 +65,9 @@ def calls(
 
 def trickle(load: Load) -> GeneratorCall | None:
     """A few requests a second over one connection until it is stopped, so that what stands stays warm; None of none."""
-    if not load.trickle_rps:
+    if not isinstance(load, SlicedLoad) or not load.trickle_rps:
         return None
-    few = replace(load, rps=load.trickle_rps, connections=1, generators=1, protocol=load.protocols[0])
+    few = FixedRate.like(load, rps=load.trickle_rps, connections=1, generators=1, protocol=load.protocols[0])
     return GeneratorCall(_arguments(few, "warmup", _FOR_EVER_S, 1, DEFAULT_RESOLUTION_S, "trickle"), "trickle")
 
 
@@ -92,7 +92,7 @@ def _arguments(
 ) -> tuple[str, ...]:
     rate = shares.split_rate(load, connections, duration_s)
     arguments = ["-qps", plain(rate), "-c", str(connections), "-t", seconds(duration_s)]
-    if not load.closed_loop:
+    if isinstance(load, OpenLoad):
         arguments.append("-uniform")
         if load.arrivals == "jitter":
             arguments.append("-jitter")
@@ -115,7 +115,7 @@ def _arguments(
         if (load.protocol == "http1" or load.new_connections) and needed > _FAST_CLIENT_BUFFER_KIB:
             # The fast client reads into a fixed buffer: an echo that does not fit is half errors, half torn.
             arguments += ["-httpbufferkb", str(needed)]
-    few = 0 < load.rps * duration_s <= MOST_LOGGED
+    few = 0 < load.asked_rps * duration_s <= MOST_LOGGED
     level = "Warning" if phase == "warmup" else "Error" if few else "Critical"
     # The default label is the host's name, which has no place in a published record.
     arguments += ["-allow-initial-errors", "-log-errors=false", "-loglevel", level, "-labels", name]

@@ -7,8 +7,9 @@ gate never drops a run: the runner flags and repeats it.
 
 from dataclasses import dataclass
 
+from meshtrial.design.load import ClosedLoop, Load, OpenLoad
 from meshtrial.design.shares import split_connections
-from meshtrial.design.study import Gates, Load
+from meshtrial.design.study import Gates
 from meshtrial.load import failures
 from meshtrial.load.ingest import Measurement
 from meshtrial.records.schema import GateResult
@@ -44,16 +45,20 @@ def evaluate(
     )
     if disturbed:
         return instrument
-    scheduled = () if load.closed_loop else (_rate, _late, _generator_late)
+    scheduled = (
+        [gate(measurement, load, gates) for gate in (_rate, _late, _generator_late)]
+        if isinstance(load, OpenLoad)
+        else []
+    )
     return (
-        *(gate(measurement, load, gates) for gate in scheduled),
+        *scheduled,
         _errors(measurement, gates),
         *instrument,
         _sockets(measurement, load),
     )
 
 
-def _rate(measurement: Measurement, load: Load, gates: Gates) -> GateResult:
+def _rate(measurement: Measurement, load: OpenLoad, gates: Gates) -> GateResult:
     ratio = measurement.responses.get("achieved_ratio", 0.0)
     value = abs(ratio - 1.0)
     message = (
@@ -63,7 +68,7 @@ def _rate(measurement: Measurement, load: Load, gates: Gates) -> GateResult:
     return _result("rate", value, gates.rate_tolerance, message)
 
 
-def _late(measurement: Measurement, load: Load, gates: Gates) -> GateResult:
+def _late(measurement: Measurement, load: OpenLoad, gates: Gates) -> GateResult:
     value = measurement.responses.get("late_ratio", 1.0)
     message = (
         f"{value:.1%} of the sends were later than their connection's interval: stalls hold the schedule up; "
@@ -72,7 +77,7 @@ def _late(measurement: Measurement, load: Load, gates: Gates) -> GateResult:
     return _result("late", value, gates.late_ratio, message)
 
 
-def _generator_late(measurement: Measurement, load: Load, gates: Gates) -> GateResult:
+def _generator_late(measurement: Measurement, load: OpenLoad, gates: Gates) -> GateResult:
     """Late sends that no late answer explains; where the answers alone fail the gate before, it speaks alone."""
     own, behind = (measurement.responses.get(name, 0.0) for name in ("generator_late_ratio", "late_ratio"))
     held = own + behind <= gates.late_ratio or behind > gates.late_ratio
@@ -127,7 +132,7 @@ def _throttling(throttled_s: float | None) -> GateResult:
 
 def _ended(measurement: Measurement, load: Load) -> GateResult:
     # An open rate that is cut short fails the rate; a closed loop has only its duration to tell.
-    stopped = [load.closed_loop and r.duration_s < _WHOLE * load.call_s for r in measurement.generators]
+    stopped = [isinstance(load, ClosedLoop) and r.duration_s < _WHOLE * load.call_s for r in measurement.generators]
     codes = [record.exit_code for record in measurement.generators]
     value = float(sum(code != 0 or early for code, early in zip(codes, stopped, strict=True)))
     lasted = ", ".join(f"{record.duration_s:.3g}" for record in measurement.generators)

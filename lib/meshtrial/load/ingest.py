@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
+from meshtrial.design.load import ClosedLoop, Load, OpenLoad, SlicedLoad
 from meshtrial.design.responses import QUANTILES, requests_needed
-from meshtrial.design.study import Load
 from meshtrial.errors import RecordError
 from meshtrial.load import failures, quantiles
 from meshtrial.load.accesslog import CLOCK_S, read_access_log
@@ -110,7 +110,7 @@ def ingest_slices(slices: Sequence[Sequence[GeneratorOutput]], load: Load, sampl
 
 def _warm(requests: pl.DataFrame, load: Load) -> pl.DataFrame:
     """Without what was due (of a closed loop: sent) while its slice was still warming up."""
-    if not load.slice_warmup_s:
+    if not isinstance(load, SlicedLoad) or not load.slice_warmup_s:
         return requests
     return requests.filter(pl.coalesce("scheduled_start_s", "actual_start_s") >= load.slice_warmup_s)
 
@@ -265,9 +265,9 @@ def qualities(parts: Sequence[_Part], load: Load, slices: int = 1) -> dict[str, 
     if load.new_connections:
         told = [part.connect_s for part in parts if part.connect_s is not None]
         described |= {"connect_mean_s": math.fsum(told) / len(told)} if told else {}
-    elif load.closed_loop and load.echoes:
+    elif isinstance(load, ClosedLoop) and load.echoes:
         described["throughput_bytes_s"] = achieved * (1 - described["error_ratio"]) * load.payload_bytes
-    if not load.closed_loop:
+    if isinstance(load, OpenLoad):
         described["achieved_ratio"] = achieved / load.mean_rps
         # Imputed sends are late sends too; both stand in the denominator: every send that was due.
         due = sum(part.frame.height for part in parts if part.schedule)
@@ -290,6 +290,6 @@ def _notes(
     imputed = int(requests["imputed"].sum())
     if imputed:
         notes.append(f"{imputed} sends never left and are imputed in the corrected latencies")
-    if not load.closed_loop and any(part.schedule is None for part in parts):
+    if isinstance(load, OpenLoad) and any(part.schedule is None for part in parts):
         notes.append("the schedule of a generator is not known: lateness and corrected latencies leave it out")
     return notes

@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 
 from meshtrial.design.changes import FIRST, LABELS, REFUSED, SECOND, SECOND_STATUS, ChangeStep, names, steps
-from meshtrial.design.study import Load
+from meshtrial.design.load import ChangesUnderLoad
 from meshtrial.errors import RecordError, TestbedError
 from meshtrial.load import failures
 from meshtrial.load.ingest import Measurement
@@ -117,7 +117,7 @@ def _since(at_s: float, requests: pl.DataFrame) -> float | None:
     return None if requests.is_empty() else float(requests["ended_s"].min()) - at_s  # type: ignore[arg-type]
 
 
-def with_responses(measurement: Measurement, found: Sequence[Propagation], load: Load) -> Measurement:
+def with_responses(measurement: Measurement, found: Sequence[Propagation], load: ChangesUnderLoad) -> Measurement:
     """The measurement with the medians of each change over the run; none of one that was mostly never obeyed.
 
     Failed requests are those that no change asked for: not the refusals of a denial.
@@ -135,17 +135,19 @@ def with_responses(measurement: Measurement, found: Sequence[Propagation], load:
     )
 
 
-def medians(found: Sequence[Propagation], load: Load) -> dict[str, float]:
+def medians(found: Sequence[Propagation], load: ChangesUnderLoad) -> dict[str, float]:
     """A run's responses: of each change the median over the run."""
     values: dict[str, float] = {}
     for name, which in ((name, which) for name in names(load.changes) for which in ("first", "all")):
         took = _median([getattr(one, f"{which}_s") for one in found if one.name == name])
         if math.isfinite(took):
-            values[f"obeyed_{which}_{name}_s"] = took
+            values[f"propagation_{which}_{name}_s"] = took
     return values
 
 
-def from_record(requests: pl.DataFrame, changes: Sequence[Mapping[str, Any]], load: Load) -> tuple[Propagation, ...]:
+def from_record(
+    requests: pl.DataFrame, changes: Sequence[Mapping[str, Any]], load: ChangesUnderLoad
+) -> tuple[Propagation, ...]:
     """A run's changes by its stored requests and ``extra.changes``, which says when they were made."""
     told = [one.get("name") for one in changes]
     known = [step for step in steps(load.changes, load.change_cycles) if step.name in told]
@@ -157,7 +159,7 @@ def from_record(requests: pl.DataFrame, changes: Sequence[Mapping[str, Any]], lo
     return obeyed(requests, made, 0.0)
 
 
-def gate(found: Sequence[Propagation], load: Load) -> GateResult:
+def gate(found: Sequence[Propagation], load: ChangesUnderLoad) -> GateResult:
     """Every kind of change was obeyed by all requests in the end, mostly: else there is nothing to compare."""
     never = []
     for name in names(load.changes):

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from meshtrial.design.study import Gates, Load
+from meshtrial.design.load import Ramp
+from meshtrial.design.study import Gates
 from meshtrial.load import quantiles
 from meshtrial.load.ingest import Measurement
 from meshtrial.load.quantiles import successful
@@ -31,17 +32,19 @@ class RampStep:
         return served >= (1 - gates.rate_tolerance) * self.asked_rps
 
 
-def steps(measurement: Measurement, load: Load) -> tuple[RampStep, ...]:
+def steps(measurement: Measurement, load: Ramp) -> tuple[RampStep, ...]:
     """The steps of a run whose load is a ramp, in their order."""
     ramp = []
-    for index in range(load.ramp):
+    for index in range(load.steps):
         own = measurement.generators[index * load.generators : (index + 1) * load.generators]
         mine = measurement.requests.filter(pl.col("slice") == index)
         latencies = successful(mine, "corrected_latency_s").to_numpy()
         of_step = quantiles.exact(latencies, _BEYOND)
         achieved = math.fsum(record.achieved_rps for record in own)
         requests, failed = (sum(getattr(record, name) for record in own) for name in ("requests", "errors"))
-        ramp.append(RampStep(load.part(index).rps, achieved, requests, failed, of_step.get("p50"), of_step.get("p99")))
+        ramp.append(
+            RampStep(load.part(index).asked_rps, achieved, requests, failed, of_step.get("p50"), of_step.get("p99"))
+        )
     return tuple(ramp)
 
 

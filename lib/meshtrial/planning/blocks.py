@@ -19,6 +19,7 @@ import numpy as np
 import polars as pl
 
 from meshtrial import stats
+from meshtrial.design.load import SlicedLoad
 from meshtrial.design.responses import QUANTILES, Response
 from meshtrial.design.study import Study
 from meshtrial.errors import RecordError, UsageError
@@ -241,7 +242,7 @@ def _split(
 ) -> Slices | str:
     """The split of one load's deployments, or why there is none."""
     spec = data.plan.study.load(plan.load)
-    if spec.slices < 2:
+    if not isinstance(spec, SlicedLoad) or spec.slices < 2:
         return (
             "recorded with one slice a deployment, so how many are worth their time cannot be told from it; record a "
             "pilot whose load has several"

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
+from meshtrial.design.migration import RUN_1, run_of_1
 from meshtrial.design.responses import PARTS
 from meshtrial.errors import RecordError, UsageError
-from meshtrial.typed import of_schema, read
+from meshtrial.typed import SHAPE_ERRORS, of_schema, read, reason
 from meshtrial.vocabulary import AFTER_THE_FACT, VerdictLabel, Warning, sentence
 
-SCHEMA = "meshtrial.run/1"
+SCHEMA = "meshtrial.run/2"
 # A trace collector is watched too, but no response counts it.
 ROLES = (*(part.role for part in PARTS.values() if part.members == (part.role,)), "collector")
 
@@ -121,8 +122,6 @@ class RunRecord:
     treatment: str
     attempt: int
     app: str
-    load_spec: Mapping[str, Any]
-    options: Mapping[str, Any]
     started_at: str
     finished_at: str
     start_unix_s: float
@@ -162,11 +161,12 @@ class RunRecord:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], where: str = "run.json") -> RunRecord:
         """The inverse of :meth:`to_dict`."""
-        body = of_schema(data, SCHEMA, where)
+        is_former = data.get("schema") == RUN_1
+        body = of_schema(data, RUN_1 if is_former else SCHEMA, where)
         try:
-            return read(cls, body)
-        except UsageError as error:
-            raise RecordError(f"{where}: not a whole run record ({error}); restore it from a backup") from None
+            return read(cls, run_of_1(body) if is_former else body)
+        except (UsageError, *SHAPE_ERRORS) as error:
+            raise RecordError(f"{where}: not a whole run record ({reason(error)}); restore it from a backup") from None
 
 
 # What the folder of a run is called until it is whole.

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from meshtrial.design.load import CapacitySearch, Load, Ramp
 from meshtrial.design.plan import Plan
-from meshtrial.design.study import Load
 from meshtrial.errors import RecordError
 from meshtrial.records.columns import RESPONSES, frame_of, run_columns
 from meshtrial.records.schema import RATE_GATES, RunRecord
@@ -74,7 +74,7 @@ def ranks_worst(load: Load, run: RunRecord) -> bool:
     """
     failed = run.failed_gates
     alone = all(gate.own for gate in failed) and not run.other_reasons
-    return bool(failed) and alone and not (load.search or load.ramp)
+    return bool(failed) and alone and not isinstance(load, CapacitySearch | Ramp)
 
 
 def is_saturated(run: RunRecord) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from meshtrial.design.load import CapacitySearch
 from meshtrial.design.responses import REGISTRY
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord, VerdictRow
@@ -61,7 +62,7 @@ def with_unit(name: str) -> str:
 
 def last_asked(data: StudyData) -> str:
     """The last load at a rate that was asked for and not searched, mostly the highest; empty where there is none."""
-    return next((load.label for load in reversed(data.plan.study.loads) if not load.search), "")
+    return next((load.label for load in reversed(data.plan.study.loads) if not isinstance(load, CapacitySearch)), "")
 
 
 def runs_of(data: StudyData, response: str, *, included: bool = True) -> pl.DataFrame:

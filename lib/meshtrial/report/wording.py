@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
+from meshtrial.design.load import CapacitySearch, ClosedLoop, Load, OpenLoad, Ramp
 from meshtrial.design.responses import REGISTRY, Response, find_response
-from meshtrial.design.study import Load
 from meshtrial.margin import Margin
 from meshtrial.records.schema import VerdictRow
 from meshtrial.vocabulary import AFTER_THE_FACT, BELOW_MARGIN, NO_TWIN, VerdictLabel, Warning, sentence
@@ -320,12 +320,16 @@ def mde_text(row: VerdictRow) -> str:
 
 def load_text(load: Load) -> str:
     """A load in words."""
-    rate = "closed loop (as fast as answers come)" if load.closed_loop else f"{plain(load.rps)} requests a second"
-    if load.ramp:
-        rate = f"a rate rising to {plain(load.rps)} requests a second in {load.ramp} steps"
-    if load.search:
-        kept = f" with {load.objective.replace('<', ' below ').replace('ms', f'{NBSP}ms')}" if load.objective else ""
-        rate = f"the highest rate kept{kept}, searched"
+    match load:
+        case ClosedLoop():
+            rate = "closed loop (as fast as answers come)"
+        case CapacitySearch():
+            objective = load.objective.replace("<", " below ").replace("ms", f"{NBSP}ms")
+            rate = f"the highest rate kept{f' with {objective}' if objective else ''}, searched"
+        case Ramp():
+            rate = f"a rate rising to {plain(load.rps)} requests a second in {load.steps} steps"
+        case _:
+            rate = f"{plain(load.asked_rps)} requests a second"
     parts = [f"{rate} over {count(load.connections)} connection{'s' * (load.connections > 1)}"]
     if load.protocol != "http1":
         parts.append({"h2": "HTTP/2", "grpc": "gRPC", "mixed": "HTTP/1.1 and gRPC mixed", "tcp": "TCP"}[load.protocol])
@@ -337,7 +341,7 @@ def load_text(load: Load) -> str:
         parts.append(f"{load.headers} further headers")
     if not load.keepalive:
         parts.append("a new connection for every request")
-    if load.arrivals == "jitter":
+    if isinstance(load, OpenLoad | CapacitySearch) and load.arrivals == "jitter":
         parts.append("each send moved by up to a tenth of its wait")
     if load.replicas > 1:
         parts.append(f"{load.replicas} replicas")

@@ -30,8 +30,9 @@ from typing import Any
 
 import numpy as np
 
+from meshtrial.design.load import CapacitySearch, ClosedLoop, FixedRate, Load, Objective
 from meshtrial.design.responses import PARTS
-from meshtrial.design.study import Gates, Load, Objective
+from meshtrial.design.study import Gates
 from meshtrial.errors import MeshtrialError
 from meshtrial.load import quantiles
 from meshtrial.load.quantiles import successful
@@ -87,7 +88,7 @@ class SearchStep:
 class Capacity:
     """What a search found."""
 
-    load: Load  # the confirming stage's
+    load: FixedRate  # the confirming stage's
     confirmed: stage.Stage  # its gates failed where no rate could be confirmed
     steps: tuple[SearchStep, ...]  # in the order in which they ran
     sent: int  # requests that the deployment has seen in all of it
@@ -156,7 +157,7 @@ class Capacity:
 
 
 def find(
-    deployment: Deployment, testbed: Testbed, load: Load, gates: Gates, folder: Path, dither: float = 0.0
+    deployment: Deployment, testbed: Testbed, load: CapacitySearch, gates: Gates, folder: Path, dither: float = 0.0
 ) -> Capacity:
     """Search the capacity of a deployment, and leave the confirming stage's files in ``folder``.
 
@@ -164,15 +165,14 @@ def find(
     ``dither``, from 0 to 1, is where the grid of rates lies. MeshtrialError when no rate at all is kept.
     """
     objective = Objective.parse(load.objective) if load.objective else None
-    plain = replace(load, search=False, objective="", rps=0.0)
-    return _Finder(deployment, testbed, plain, gates, folder, objective, load.connections, dither).run()
+    return _Finder(deployment, testbed, load, gates, folder, objective, load.connections, dither).run()
 
 
 @dataclass
 class _Finder:
     deployment: Deployment
     testbed: Testbed
-    load: Load
+    load: CapacitySearch
     gates: Gates
     folder: Path
     objective: Objective | None
@@ -183,8 +183,8 @@ class _Finder:
     resolution_s: float = 0.0
 
     def run(self) -> Capacity:
-        self.sent, self.resolution_s = stage.warm_up(self.deployment, self.load, self.folder)
-        self.stage("closed loop", self.load)
+        self.sent, self.resolution_s = stage.warm_up(self.deployment, closed := ClosedLoop.like(self.load), self.folder)
+        self.stage("closed loop", closed)
         rate = self.search(self.steps[-1].achieved_rps)
         for attempt in range(1, MOST_CONFIRMING + 1):
             load = self.at(rate)
@@ -233,11 +233,11 @@ class _Finder:
                 return best
             self.connections = doubled
 
-    def at(self, rate: float, connections: int = 0) -> Load:
+    def at(self, rate: float, connections: int = 0) -> FixedRate:
         """An open rate over as many connections as were needed so far, and as fortio can use at this one."""
         usable = int(rate * self.load.duration_s / REQUESTS_A_CONNECTION)
         connections = max(self.load.connections, min(connections or self.connections, usable))
-        return replace(self.load, rps=rate, connections=connections, duration_s=self.length(rate))
+        return FixedRate.like(self.load, rps=rate, connections=connections, duration_s=self.length(rate))
 
     def length(self, rate: float) -> float:
         """Seconds of a step: longer where an objective needs requests beyond its percentile, not than anybody waits."""
@@ -256,7 +256,7 @@ class _Finder:
         inside.mkdir(exist_ok=True)
         measured = stage.measure(self.deployment, self.testbed, load, self.gates, inside, self.resolution_s)
         measured = replace(measured, gates=_decisive(measured, load))
-        if self.objective is not None and not load.closed_loop:
+        if self.objective is not None and isinstance(load, FixedRate):
             judged = _judged(measured, self.objective, CONFIDENCE if name == "confirm" else None)
             measured = replace(measured, gates=(*measured.gates, judged))
         if not keep:
@@ -302,7 +302,7 @@ def _step(name: str, load: Load, measured: stage.Stage, gates: Gates) -> SearchS
     cpu = next((gate.value for gate in measured.gates if gate.name == "generator CPU"), None)
     return SearchStep(
         stage=name,
-        rate_rps=None if load.closed_loop else load.rps,
+        rate_rps=load.rps if isinstance(load, FixedRate) else None,
         achieved_rps=measured.responses["achieved_rps"],
         kept=measured.responses.get("achieved_ratio"),
         failed=measured.failed,

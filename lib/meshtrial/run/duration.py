@@ -9,8 +9,8 @@ import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from meshtrial.design.load import CapacitySearch, Load
 from meshtrial.design.plan import Plan, PlannedRun
-from meshtrial.design.study import Load
 from meshtrial.errors import MeshtrialError, RecordError
 from meshtrial.records.listing import recorded_in
 from meshtrial.records.schema import RunRecord
@@ -42,9 +42,9 @@ def said(plan: Plan, seconds: float) -> str:
 
 def asked_s(load: Load) -> float:
     """Seconds of load that a run asks for, its warm-up among them."""
-    if load.search:
+    if isinstance(load, CapacitySearch):
         return load.warmup_s + _SEARCH_STEPS * load.duration_s
-    return load.warmup_s + (load.duration_s if load.ramp else load.slices * load.call_s)
+    return load.warmup_s + load.parts * load.call_s
 
 
 def _asked_by_load(plan: Plan) -> dict[str, float]:
@@ -72,7 +72,7 @@ def expected_overhead_s(plan: Plan, records: Sequence[RunRecord], root: Path) ->
     study = plan.study
     usual = _BESIDES_S[study.backend]
     if study.backend == "kubernetes" and all(study.take_turns(load) for load in study.loads):
-        usual = _BLOCK_S / len(study.treatments) + _SLICE_S * statistics.mean(load.slices for load in study.loads)
+        usual = _BLOCK_S / len(study.treatments) + _SLICE_S * statistics.mean(load.parts for load in study.loads)
     return usual + _COPY_S * statistics.mean(load.replicas for load in study.loads)
 
 

@@ -16,7 +16,7 @@ from typing import Self
 import polars as pl
 
 from meshtrial.design.changes import steps
-from meshtrial.design.study import Load
+from meshtrial.design.load import ChangesUnderLoad, Load
 from meshtrial.errors import MeshtrialError, TestbedError
 from meshtrial.load.obeyed import AppliedChange
 from meshtrial.records import series
@@ -133,38 +133,39 @@ class Restarting(_Intervention):
 
 
 class Changing(_Intervention):
-    """Makes a load's changes one after another, and others besides that no request meets; none where it has none.
+    """Makes a load's changes one after another, and others that no request meets; nothing under a load without changes.
 
     Every change has its turn in every treatment: what a deployment has not got leaves its turn empty.
     """
 
     def __init__(self, deployment: Deployment, load: Load) -> None:
         super().__init__(deployment, threads=2)
-        self._load = load
+        self._load = load if isinstance(load, ChangesUnderLoad) else None
         self._changes: Future[tuple[AppliedChange, ...]] | None = None
         self._churn: Future[int] | None = None
 
     def __enter__(self) -> Self:
-        if self._load.changes:
+        load = self._load
+        if load is not None and load.changes:
             # Asked before the load begins: the turns are its own.
-            self._changes = self._pool.submit(self._make, frozenset(self._deployment.changes()))
-        if self._load.churn_per_min:
-            self._churn = self._pool.submit(self._disturb)
+            self._changes = self._pool.submit(self._make, load, frozenset(self._deployment.changes()))
+        if load is not None and load.churn_per_min:
+            self._churn = self._pool.submit(self._disturb, load)
         return self
 
     def result(self) -> tuple[AppliedChange, ...]:
         """What was changed, once it was left; or what failed."""
-        if self._churn is not None:
-            made, wanted = self._churn.result(), self._load.churn_per_min / 60 * self._load.duration_s
+        if self._churn is not None and (load := self._load) is not None:
+            made, wanted = self._churn.result(), load.churn_per_min / 60 * load.duration_s
             if made < wanted / 2:
                 raise TestbedError(
-                    f"churn_per_min = {self._load.churn_per_min:g}: only {made} of {wanted:.0f} other changes were "
+                    f"churn_per_min = {load.churn_per_min:g}: only {made} of {wanted:.0f} other changes were "
                     "taken in the run's time; ask for fewer"
                 )
         return () if self._changes is None else self._changes.result()
 
-    def _make(self, known: Collection[str]) -> tuple[AppliedChange, ...]:
-        load, made, began = self._load, [], time.monotonic()
+    def _make(self, load: ChangesUnderLoad, known: Collection[str]) -> tuple[AppliedChange, ...]:
+        made, began = [], time.monotonic()
         for number, step in enumerate(steps(load.changes, load.change_cycles), start=1):
             if self._over.wait(max(0.0, began + number * load.change_every_s - time.monotonic())):
                 raise TestbedError(f"change {step.name}: the load ended before it was made; lengthen change_every_s")
@@ -172,10 +173,10 @@ class Changing(_Intervention):
                 made.append(AppliedChange(step, self._deployment.change(step.change, step.on)))
         return tuple(made)
 
-    def _disturb(self) -> int:
+    def _disturb(self, load: ChangesUnderLoad) -> int:
         """How many were made, by the clock, so that slow ones are made up for."""
         began, number = time.monotonic(), 0
-        while not self._over.wait(max(0.0, began + number * 60 / self._load.churn_per_min - time.monotonic())):
+        while not self._over.wait(max(0.0, began + number * 60 / load.churn_per_min - time.monotonic())):
             self._deployment.churn(number)
             number += 1
         return number

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from meshtrial.design.foreseen import Unheld
+from meshtrial.design.load import CapacitySearch, OpenLoad
 from meshtrial.design.study import Study
 from meshtrial.errors import MeshtrialError, MissingToolError
 from meshtrial.records.listing import recorded_in
@@ -56,11 +57,13 @@ def _unheld(before: Study, records: tuple[RunRecord, ...], where: str) -> Iterat
     for load in before.loads:
         for treatment in before.treatments:
             runs = {run.run_id: run for run in records if (run.load, run.treatment) == (load.label, treatment.name)}
-            if load.search:
+            if isinstance(load, CapacitySearch):
                 found = [run.responses["capacity_rps"] for run in runs.values() if "capacity_rps" in run.responses]
                 if found:
                     most = statistics.median(found)
                     yield Unheld(treatment.name, load, most / keeps, most, where)
+                continue
+            if not isinstance(load, OpenLoad):
                 continue
             failed = [run.responses["achieved_rps"] for run in runs.values() if _fell_behind(run)]
             if 2 * len(failed) > len(runs):

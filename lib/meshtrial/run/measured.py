@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from meshtrial.design.load import CapacitySearch
 from meshtrial.design.plan import Plan, PlannedRun
 from meshtrial.errors import MeshtrialError, TestbedError
 from meshtrial.load import ingest
@@ -44,7 +45,7 @@ def carry_out(
     raised: they then leave nothing behind.
     """
     plan, first = store.plan, together[0]
-    block = Block(f"{plan.sha256} {plan.block_of(first)}", plan.drawn_for(first) if plan.study.standing else None)
+    block = Block(f"{plan.sha256} {plan.block_of(first)}", plan.drawn_for(first))
     with ExitStack() as stack:
         runs: list[_Run] = []
         for planned in together:
@@ -202,7 +203,7 @@ class _Run:
 
     def measure(self, testbed: Testbed) -> None:
         """Warm it up and take all its slices, or search its capacity: it stands alone."""
-        if not self.load.search:
+        if not isinstance(self.load, CapacitySearch):
             self.warm_up(testbed)
             for _ in range(self.load.parts):
                 self.slices.take()
@@ -284,8 +285,6 @@ class _Run:
             backend=testbed.name,
             attempt=self.attempt,
             app=self.app,
-            load_spec=asdict(self.load) | {"label": self.load.label},
-            options=dict(self.plan.study.options),
             started_at=self.started.isoformat(timespec="milliseconds"),
             finished_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
             start_unix_s=self.start_unix_s,

@@ -9,12 +9,12 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from meshtrial import waiting
+from meshtrial.design.load import FixedRate, Load
 from meshtrial.design.plan import Plan
-from meshtrial.design.study import Load, Treatment
+from meshtrial.design.study import Treatment
 from meshtrial.errors import MissingToolError, TestbedError
 from meshtrial.load import fortio, ingest
 from meshtrial.records.mechanism import ComponentCalls, Mechanism
@@ -64,9 +64,9 @@ STAGE_S = 2.0
 def probe_study(plan: Plan, tell: Callable[[str], None]) -> tuple[Mechanism, ...]:
     """Count for every treatment of a study but the twin, on its first load that has a rate, at no more than 200 rps."""
     study = plan.study
-    load = next((one for one in study.loads if one.rps), study.loads[0])
-    rate = min(load.rps or MOST_RPS, MOST_RPS)
-    load = replace(load, rps=rate, duration_s=max(STAGE_S, 3 * load.connections / rate), warmup_s=0.0, search=False)
+    load = next((one for one in study.loads if one.asked_rps), study.loads[0])
+    rate = min(load.asked_rps or MOST_RPS, MOST_RPS)
+    load = FixedRate.like(load, rps=rate, duration_s=max(STAGE_S, 3 * load.connections / rate), warmup_s=0.0)
     counted = []
     for treatment in (one for one in study.treatments if not one.twin):
         tell(f"system calls of {treatment.name}, apart from the runs")

@@ -12,8 +12,9 @@ from typing import Any
 
 import polars as pl
 
+from meshtrial.design.load import ChangesUnderLoad, FixedRate, Load, Ramp, RestartUnderLoad
 from meshtrial.design.responses import PARTS, QUANTILES, REGISTRY
-from meshtrial.design.study import Gates, Load
+from meshtrial.design.study import Gates
 from meshtrial.load import around, fortio, ingest, obeyed, rising
 from meshtrial.load import gates as load_gates
 from meshtrial.load.generators import GeneratorOutput
@@ -58,16 +59,15 @@ def warm_up(deployment: Deployment, load: Load, folder: Path, beside: int = 1) -
     ``beside`` deployments that are warmed up at the same moment share one load's rate, if that is enough for all
     connections.
     """
-    shared = load.rps / beside
-    if shared * min(load.warmup_s, load.duration_s) > 3 * load.connections:
-        load = replace(load, rps=shared)
+    if isinstance(load, FixedRate) and load.rps / beside * min(load.warmup_s, load.duration_s) > 3 * load.connections:
+        load = replace(load, rps=load.rps / beside)
     calls = fortio.calls(load, "warmup")
     if not calls:
         return 0, fortio.DEFAULT_RESOLUTION_S
     inside = folder / "warm-up"
     inside.mkdir()
     outputs = deployment.generate(calls, inside, _limit_s(load.warmup_s))
-    warm = ingest.ingest(outputs, replace(load, duration_s=load.warmup_s, slice_warmup_s=0.0), 0)
+    warm = ingest.ingest(outputs, load.unsliced, 0)
     shutil.rmtree(inside)
     sent = sum(generator.requests for generator in warm.generators)
     return sent, fortio.resolution_for(warm.requests["latency_s"].to_numpy())
@@ -116,7 +116,7 @@ class Slices:
 
     def begin(self) -> None:
         """Read every component's counters before the next slice; from here on nothing but the slice is sent."""
-        if self.load.trickle_rps:
+        if fortio.trickle(self.load) is not None:
             self.deployment.keep_warm(None)
         self._before = self.deployment.snapshot()
 
@@ -124,7 +124,8 @@ class Slices:
         """Load it for one slice."""
         calls = fortio.calls(self.load, "measure", slice_index=len(self._outputs), resolution_s=self.resolution_s)
         length_s = self.load.part(len(self._outputs)).call_s
-        restarting = Restarting(self.deployment, self.restart, self.load.restart_at_s)
+        at_s = self.load.restart_at_s if isinstance(self.load, RestartUnderLoad) else 0.0
+        restarting = Restarting(self.deployment, self.restart, at_s)
         changing = Changing(self.deployment, self.load)
         with Sampler(self.deployment, len(self._outputs)) as sampler, restarting, changing:
             self._outputs.append(self.deployment.generate(calls, self.folder, _limit_s(length_s)))
@@ -152,7 +153,7 @@ class Slices:
         usage = (*summed(self._usage), *(output.usage for output in outputs))
         measurement = ingest.ingest_slices(self._outputs, load, gates.sample_floor)
         changes = obeyed.obeyed(measurement.requests, self._made, measurement.start_unix_s)
-        if changes:
+        if changes and isinstance(load, ChangesUnderLoad):
             measurement = obeyed.with_responses(measurement, changes, load)
         responses = dict(measurement.responses)
         responses |= machine_responses(self.used, sum(part.cpu_s for part in usage))
@@ -164,7 +165,7 @@ class Slices:
             responses |= usage_responses(usage, measurement.responses["requests"], bytes_each)
             responses |= peak_responses(sampled, usage)
         responses |= self._around(measurement)
-        ramp = rising.steps(measurement, load) if load.ramp else ()
+        ramp = rising.steps(measurement, load) if isinstance(load, Ramp) else ()
         responses |= rising.responses(ramp, gates)
         throttled = [u.throttled_s for u in usage if u.role == "app" and u.throttled_s is not None]
         judged = load_gates.evaluate(
@@ -178,16 +179,16 @@ class Slices:
                 throttled_s=sum(throttled) if throttled else None,
                 foreign_load=responses.get("foreign_load"),
             ),
-            disturbed=bool(self.restart or load.ramp or load.changes),
+            disturbed=bool(self.restart) or isinstance(load, Ramp | ChangesUnderLoad),
         )
-        if changes:
+        if changes and isinstance(load, ChangesUnderLoad):
             judged = (*judged, obeyed.gate(changes, load))
         course = pl.concat([series.of_requests(measurement.requests), sampled])
         return Stage(measurement, usage, judged, responses, outputs, course, self._restarted, ramp, changes)
 
     def _around(self, measurement: ingest.Measurement) -> dict[str, float]:
         """Responses around the restart, or around the moment at which others have theirs."""
-        if not self.load.around_s:
+        if not isinstance(self.load, RestartUnderLoad):
             return {}
         begin_s, took = self.load.restart_at_s, {}
         if self._restarted is not None:
@@ -277,7 +278,7 @@ def deployment_responses(facts: Facts, measured: Mapping[str, float], deploy_s: 
     if facts.fresh:
         responses["ready_time_s"] = deploy_s if facts.ready_s is None else facts.ready_s
     for q in QUANTILES:
-        raw, name = measured.get(f"latency_{q}_s", 0.0), f"latency_beyond_holds_{q}_s"
+        raw, name = measured.get(f"latency_{q}_s", 0.0), f"latency_net_{q}_s"
         if name in REGISTRY and 0 < facts.hold_s < raw:
             responses[name] = raw - facts.hold_s
     for kind in ("cpu_cores", "memory_bytes") if facts.endpoints else ():

@@ -53,8 +53,8 @@ class Trial:
         self._part = parts.Part.parse(settings.part) if settings.part else None
         self._aside: list[str] = []
         folder = settings.study_dir
-        if not folder and not settings.run_missing:
-            raise UsageError("run_missing = False: needs study_dir, the recorded study to report")
+        if not folder and not settings.measure:
+            raise UsageError("measure = False: needs study_dir, the recorded study to report")
         if folder:
             self._store = StudyStore.open(Path(folder).expanduser().resolve())
             self.plan: Plan = self._store.plan
@@ -63,7 +63,7 @@ class Trial:
             if self._part is not None and self._part != recorded:
                 held = f"part {recorded}" if recorded else "all blocks"
                 raise UsageError(f"part = {self._part}: {folder} holds {held}")
-            if settings.run_missing:
+            if settings.measure:
                 self._aside = [
                     f"{why.partition(';')[0]}: set aside as {paths.display_path(where)}, and made again"
                     for where, why in self._store.set_aside().items()
@@ -178,7 +178,7 @@ class Trial:
 
     @property
     def _measures(self) -> bool:
-        return self._store is None or (bool(self.parameters["run_missing"]) and not self._whole(self._store))
+        return self._store is None or (bool(self.parameters["measure"]) and not self._whole(self._store))
 
     @property
     def _blocks(self) -> Collection[int]:

@@ -37,7 +37,7 @@ def least_requests(percent: float) -> int:
 
 def check(treatment: Treatment, load: Load, percent: float) -> None:
     """Refuse a load that sends too few requests for the share to be shown; an open end may be long enough."""
-    sent, least = load.mean_rps * load.duration_s * load.slices, least_requests(percent)
+    sent, least = load.mean_rps * load.measured_s, least_requests(percent)
     if 0 < sent < least:
         raise UsageError(
             f"treatment {treatment.name}: of {sent:.0f} requests in a run, {percent:g} % may well be none, which would "

@@ -15,8 +15,9 @@ import polars as pl
 import pytest
 from local.studies import told
 
+from meshtrial.design.load import ClosedLoop, FixedRate
 from meshtrial.design.responses import QUANTILES
-from meshtrial.design.study import Gates, Load
+from meshtrial.design.study import Gates
 from meshtrial.load import failures, fortio, histogram
 from meshtrial.load.gates import Machine, evaluate
 from meshtrial.load.ingest import ingest
@@ -46,7 +47,7 @@ def kinds(outputs, load):
 
 
 def test_failures_by_kind_are_what_really_happened(fortio_server, generate):
-    load = Load(rps=40, connections=4, duration_s=1, timeout_s=0.2)
+    load = FixedRate(rps=40, connections=4, duration_s=1, timeout_s=0.2)
 
     def called(target, name):
         (call,) = fortio.calls(load, "measure")
@@ -65,7 +66,7 @@ def test_failures_by_kind_are_what_really_happened(fortio_server, generate):
 
 def test_a_connection_that_breaks_before_its_answer_is_a_reset_and_silence_a_time_out(generate):
     # Long beside what this machine needs to break a connection.
-    load = Load(rps=20, connections=2, duration_s=1, timeout_s=1)
+    load = FixedRate(rps=20, connections=2, duration_s=1, timeout_s=1)
     with socket.create_server(("127.0.0.1", 0)) as server:
         # The first three are never answered; two of them are fortio's own calls before the first request. All others
         # are broken, and both ends are closed when the test is over.
@@ -94,7 +95,7 @@ def test_a_connection_that_breaks_before_its_answer_is_a_reset_and_silence_a_tim
 
 
 def test_grpc_names_its_failures(fortio_server, generate):
-    load = Load(rps=20, connections=2, duration_s=1, protocol="grpc", timeout_s=0.2)
+    load = FixedRate(rps=20, connections=2, duration_s=1, protocol="grpc", timeout_s=0.2)
     refused = fortio_server.refused.removeprefix("http://").rstrip("/")
     outputs = generate(fortio.calls(load, "measure"), refused)
     assert kinds(outputs, load) == {"refused": counted(outputs, load)}
@@ -137,7 +138,7 @@ def stalling(every, stall_s):
 
 @pytest.mark.parametrize("catchup", [True, False])
 def test_two_percent_of_stalls_hide_in_the_raw_numbers(generate, catchup):
-    load = Load(rps=100, connections=2, duration_s=6, catchup=catchup)
+    load = FixedRate(rps=100, connections=2, duration_s=6, catchup=catchup)
     with stalling(every=50, stall_s=0.5) as (address, held):
         outputs = generate(fortio.calls(load, "measure"), address)
     m = ingest(outputs, load, 10)
@@ -164,7 +165,7 @@ def test_two_percent_of_stalls_hide_in_the_raw_numbers(generate, catchup):
 def test_planned_offsets_are_those_of_the_real_scheduler(fortio_server, generate):
     # Slow, so that a plan that is wrong is wrong by more than any machine is late: by a thread's turn 62 ms, by a
     # call 250 ms.
-    load = Load(rps=16, connections=4, duration_s=3)
+    load = FixedRate(rps=16, connections=4, duration_s=3)
     outputs = generate(fortio.calls(load, "measure"), fortio_server.http)
     m = ingest(outputs, load, 10)
     behind = (m.requests["actual_start_s"] - m.requests["scheduled_start_s"]).to_numpy()
@@ -185,7 +186,7 @@ def test_planned_offsets_are_those_of_the_real_scheduler(fortio_server, generate
 
 def test_jittered_arrivals_lie_around_the_same_plan(fortio_server, generate):
     # Five calls a connection, half a second apart: a tenth of the wait, which is longer behind a send that was early.
-    even = Load(rps=50, connections=20, duration_s=2)
+    even = FixedRate(rps=50, connections=20, duration_s=2)
     moved = {}
     for load in (even, dataclasses.replace(even, arrivals="jitter")):
         call = dataclasses.replace(fortio.calls(load, "measure")[0], name=load.arrivals)
@@ -200,7 +201,7 @@ def test_jittered_arrivals_lie_around_the_same_plan(fortio_server, generate):
 
 
 def test_quantiles_are_numpys_and_the_histogram_is_fortios(fortio_server, generate):
-    load = Load(rps=1000, connections=8, duration_s=3)
+    load = FixedRate(rps=1000, connections=8, duration_s=3)
     (output,) = generate(fortio.calls(load, "measure", resolution_s=1e-6), fortio_server.http)
     m = ingest([output], load, 1)
     latencies = logged([output])
@@ -219,7 +220,7 @@ def test_quantiles_are_numpys_and_the_histogram_is_fortios(fortio_server, genera
 
 
 def test_two_generators_are_their_concatenation(fortio_server, generate):
-    load = Load(rps=500, connections=5, duration_s=3, generators=2)
+    load = FixedRate(rps=500, connections=5, duration_s=3, generators=2)
     outputs = generate(fortio.calls(load, "measure", resolution_s=1e-6), fortio_server.http)
     m = ingest(outputs, load, 1)
     latencies = logged(outputs)
@@ -236,19 +237,19 @@ def test_two_generators_are_their_concatenation(fortio_server, generate):
 
 @pytest.mark.parametrize("keepalive", [True, False])
 def test_closing_is_proven_by_the_socket_count(fortio_server, generate, keepalive):
-    load = Load(rps=200, connections=4, duration_s=1, keepalive=keepalive)
+    load = FixedRate(rps=200, connections=4, duration_s=1, keepalive=keepalive)
     outputs = generate(fortio.calls(load, "measure"), fortio_server.http)
     m = ingest(outputs, load, 10)
     # One a request and fortio's warm-up call on each connection, or one a connection.
     sent = counted(outputs, load)
     assert m.generators[0].sockets == (4 if keepalive else sent + 4)
     assert "sockets" not in failed(m, load)
-    assert "sockets" in failed(m, Load(200, 4, 1, keepalive=not keepalive))
+    assert "sockets" in failed(m, FixedRate(200, 4, 1, keepalive=not keepalive))
 
 
 @pytest.mark.parametrize("protocol", ["http1", "h2", "grpc"])
 def test_payloads_in_every_protocol(fortio_server, generate, protocol):
-    load = Load(rps=50, connections=2, duration_s=1, payload_bytes=262_144, protocol=protocol)
+    load = FixedRate(rps=50, connections=2, duration_s=1, payload_bytes=262_144, protocol=protocol)
     target = fortio_server.grpc if protocol == "grpc" else fortio_server.http
     outputs = generate(fortio.calls(load, "measure"), target)
     m = ingest(outputs, load, 10)
@@ -258,7 +259,7 @@ def test_payloads_in_every_protocol(fortio_server, generate, protocol):
 
 
 def test_a_closed_loop(fortio_server, generate):
-    load = Load(rps=0, connections=2, duration_s=1)
+    load = ClosedLoop(connections=2, duration_s=1)
     outputs = generate(fortio.calls(load, "measure"), fortio_server.http)
     m = ingest(outputs, load, 10)
     assert m.responses["requests"] == sum(told(outputs)) > load.connections
@@ -268,7 +269,7 @@ def test_a_closed_loop(fortio_server, generate):
 
 
 def test_a_target_that_is_not_there_is_a_failed_gate_and_not_a_latency(fortio_server, generate):
-    load = Load(rps=100, connections=2, duration_s=1)
+    load = FixedRate(rps=100, connections=2, duration_s=1)
     m = ingest(generate(fortio.calls(load, "measure"), fortio_server.refused), load, 1)
     assert m.responses["error_ratio"] == 1
     assert not any(name.startswith("latency") for name in m.responses)
@@ -277,7 +278,7 @@ def test_a_target_that_is_not_there_is_a_failed_gate_and_not_a_latency(fortio_se
 
 
 def test_the_warm_up_chooses_the_resolution_and_says_why_it_fails(fortio_server, generate):
-    load = Load(rps=200, connections=2, duration_s=1, warmup_s=1)
+    load = FixedRate(rps=200, connections=2, duration_s=1, warmup_s=1)
     warm = ingest(generate(fortio.calls(load, "warmup"), fortio_server.http + "?delay=20ms"), load, 1)
     r = fortio.resolution_for(warm.requests["latency_s"].to_numpy())
     assert r in (1e-4, 1e-3)  # 20 ms: below 1000 x 0.1 ms; a neighbour may stretch it

@@ -15,4 +15,4 @@ def test_a_page_names_no_folder_above_the_one_that_it_was_asked_from(tmp_path, m
     # The notebook itself takes its time; what it is given is what its page shows.
     monkeypatch.setattr(report, "run_notebook", lambda study, parameters, out, gate: given.update(parameters) or 0)
     assert meshtrial("report", folder) == (0, "", "")
-    assert given == {"study_dir": named or str(folder), "run_missing": False}
+    assert given == {"study_dir": named or str(folder), "measure": False}

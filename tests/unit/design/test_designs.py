@@ -9,6 +9,7 @@ from refused import refused
 
 from meshtrial import paths
 from meshtrial.commands.run import read_given
+from meshtrial.design.load import CapacitySearch
 from meshtrial.design.parameters import split_list
 from meshtrial.design.plan import make_plan
 from meshtrial.design.study import Contrast, Study
@@ -52,7 +53,7 @@ def test_a_design_can_be_shortened_to_try_it(path):
     # 12 s, because at 20 requests a second 100 connections have two requests each after 10.
     study = design(path.stem, "blocks=2", "duration_s=12", "warmup_s=1")
     assert study.blocks == 2
-    assert {load.duration_s * load.slices for load in study.loads if not load.search} == {12}
+    assert {load.measured_s for load in study.loads if not isinstance(load, CapacitySearch)} == {12}
     assert len(make_plan(study).runs) == 2 * len(study.treatments) * len(study.loads)
 
 
@@ -122,12 +123,14 @@ def test_600_endpoints_at_the_full_rate():
 
 def test_the_published_rates_for_ten_minutes():
     loads = design("mesh_comparison-rates").loads
-    assert [(load.rps, load.duration_s, load.search) for load in loads] == [(r, 600, False) for r in (20, 200, 2000)]
+    assert [(load.kind, load.asked_rps, load.duration_s) for load in loads] == [
+        ("fixed_rate", rate, 600) for rate in (20, 200, 2000)
+    ]
 
 
 def test_capacity_is_searched_as_a_family_of_its_own():
     study = design("mesh_comparison-capacity")
-    assert [load.search for load in study.loads] == [False, False, True]
+    assert [load.kind for load in study.loads] == ["fixed_rate", "fixed_rate", "capacity_search"]
     assert study.loads[-1].generators == 2
     assert "capacity_rps" in study.primary
 
@@ -171,7 +174,7 @@ def test_what_a_study_is_given_decides_its_loads():
     assert load.label == "2000rps-10c-1000B-back-20h"
     assert design("ambient_vs_no_mesh-nodelay").loads[0].label == "max-4c"
     searched = built("mesh_comparison", objective="p99<10ms").loads
-    assert [load.objective for load in searched] == ["", "", "p99<10ms"]
+    assert [getattr(load, "objective", "") for load in searched] == ["", "", "p99<10ms"]
 
 
 @pytest.mark.parametrize(
@@ -202,25 +205,29 @@ def test_with_one_app_every_treatment_is_compared_with_the_baseline():
 
 
 @pytest.mark.parametrize(
-    ("given", "slices", "slice_s", "standing"),
+    ("given", "slices", "slice_s", "mode"),
     [
-        ({"backend": "kubernetes"}, 3, (7.0, 1.0), "block"),
-        ({"backend": "kubernetes", "profile": "standard"}, 4, (12.0, 1.0), "block"),
-        ({}, 4, (0.75, 0.25), "block"),
-        ({"profile": "standard"}, 4, (6.0, 1.0), "block"),
-        ({"profile": "full"}, 1, (600.0, 0.0), "run"),
-        ({"slices": 2, "slice_warmup_s": 0.5, "duration_s": 6, "standing": "run"}, 2, (3.0, 0.5), "run"),
+        ({"backend": "kubernetes"}, 3, (7.0, 1.0), "concurrent"),
+        ({"backend": "kubernetes", "profile": "standard"}, 4, (12.0, 1.0), "concurrent"),
+        ({}, 4, (0.75, 0.25), "concurrent"),
+        ({"profile": "standard"}, 4, (6.0, 1.0), "concurrent"),
+        ({"profile": "full"}, 1, (600.0, 0.0), "sequential"),
+        (
+            {"slices": 2, "slice_warmup_s": 0.5, "duration_s": 6, "deployment_mode": "sequential"},
+            2,
+            (3.0, 0.5),
+            "sequential",
+        ),
     ],
 )
-def test_slices_of_features_go_round_on_both_backends(given, slices, slice_s, standing):
+def test_slices_of_features_go_round_on_both_backends(given, slices, slice_s, mode):
     study = built("feature_impact", **given)
     (load,) = study.loads
-    assert (load.slices, (load.duration_s, load.slice_warmup_s), study.standing) == (slices, slice_s, standing)
+    assert (load.slices, (load.duration_s, load.slice_warmup_s), study.deployment_mode) == (slices, slice_s, mode)
     assert load.trickle_rps == (5.0 if slices > 1 else 0.0)
 
 
-def test_what_stands_at_once_has_slices():
+def test_concurrent_deployments_have_slices():
     with refused(UsageError):
-        built("ambient_vs_no_mesh", standing="block", slices=1)
-    searched = built("mesh_comparison", slices=2).loads[-1]
-    assert (searched.search, searched.slice_warmup_s, searched.trickle_rps) == (True, 0.0, 0.0)
+        built("ambient_vs_no_mesh", deployment_mode="concurrent", slices=1)
+    assert isinstance(built("mesh_comparison", slices=2).loads[-1], CapacitySearch)

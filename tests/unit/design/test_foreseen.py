@@ -9,11 +9,12 @@ from commandline import SAMPLE
 from refused import as_reviewed
 
 from meshtrial.design.foreseen import INSTEAD, Limit, Unheld, foreseen, instead_of
+from meshtrial.design.load import CapacitySearch, ClosedLoop, FixedRate, RestartUnderLoad
 from meshtrial.design.plan import Plan, make_plan
 from meshtrial.design.responses import REGISTRY
 from meshtrial.design.settings import PROFILES
 from meshtrial.design.studies import STUDIES
-from meshtrial.design.study import Contrast, Gates, Load, Study
+from meshtrial.design.study import Contrast, Gates, Study
 
 AMBIENT, P50, P95, P99 = "ambient_vs_no_mesh", "latency_p50_s", "latency_p95_s", "latency_p99_s"
 
@@ -25,7 +26,7 @@ def limits(study: Study, kind: str = "") -> list[Limit]:
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_study_as_it_comes_can_answer_what_it_asks(name, profile):
-    backends = ("local", "kubernetes") if "context" in STUDIES[name].SETTINGS else ("local",)
+    backends = ("local", "kubernetes") if "context" in STUDIES[name].SETTINGS.settings else ("local",)
     for backend in backends:
         study = built(name, profile=profile, backend=backend)
         found = [(limit.about, limit.loads, limit.instead) for limit in limits(study)]
@@ -94,9 +95,9 @@ def test_one_load_that_can_report_it_is_enough_and_the_others_are_told():
         (AMBIENT, {"primary": "latency_corrected_p999_s"}, "latency_corrected_p999_s", 10_200, "duration_s=51"),
         # Not in a day.
         (AMBIENT, {"primary": "p99", "rps": 0.1, "connections": "1", "slices": 1, "duration_s": 30}, P99, 3, "rps=337"),
-        ("rollout", {"rps": 300}, "latency_around_p90_s", 750, "duration_s=7"),  # of which half is around it
-        ("rollout", {"around_s": 1.0}, "latency_around_p90_s", 500, "rps=1011"),
-        ("scale_out", {"profile": "standard", "duration_s": 5}, "latency_beyond_holds_p99_s", 1000, "duration_s=51"),
+        ("rollout", {"rps": 300}, "latency_restart_window_p90_s", 750, "duration_s=7"),  # of which half is around it
+        ("rollout", {"around_s": 1.0}, "latency_restart_window_p90_s", 500, "rps=1011"),
+        ("scale_out", {"profile": "standard", "duration_s": 5}, "latency_net_p99_s", 1000, "duration_s=51"),
         ("propagation", {"primary": "p99"}, P99, 2600, "rps=1555"),
     ],
 )
@@ -113,7 +114,7 @@ def test_the_remedy_makes_it_possible_with_as_many_failures_as_a_run_may_have(na
 
 
 def test_what_a_load_does_not_have_is_no_matter_of_its_length():
-    (limit,) = foreseen(built(AMBIENT, primary="latency_around_p90_s"))
+    (limit,) = foreseen(built(AMBIENT, primary="latency_restart_window_p90_s"))
     assert (limit.planned, limit.remedy) == (0, "")
     (limit,) = foreseen(built(AMBIENT, primary="latency_grpc_p50_s"))
     assert (limit.planned, limit.remedy) == (0, "")
@@ -121,17 +122,17 @@ def test_what_a_load_does_not_have_is_no_matter_of_its_length():
 
 def test_of_a_closed_loop_nobody_knows_how_many_requests_it_has():
     assert foreseen(built(AMBIENT, closed_loop=True, duration_s=0.5)) == ()
-    assert instead_of([P99], [Load(0.0, 4, 0.1)], Gates()) == {}
+    assert instead_of([P99], [ClosedLoop(4, 0.1)], Gates()) == {}
 
 
 def test_requests_of_all_slices_count():
-    assert instead_of([P99], [Load(1000, 4, 2.5, slices=4)], Gates()) == {}
-    assert instead_of([P99], [Load(1000, 4, 2.49, slices=4)], Gates()) == {P99: P95}
-    assert instead_of([P99], [Load(1000, 4, 2.49, slices=4)], Gates(sample_floor=99)) == {}
+    assert instead_of([P99], [FixedRate(1000, 4, 2.5, slices=4)], Gates()) == {}
+    assert instead_of([P99], [FixedRate(1000, 4, 2.49, slices=4)], Gates()) == {P99: P95}
+    assert instead_of([P99], [FixedRate(1000, 4, 2.49, slices=4)], Gates(sample_floor=99)) == {}
 
 
 def test_every_percentile_gives_way_to_one_of_its_kind():
-    load = Load(1000, 4, 2.0, protocol="mixed", generators=2, restart_at_s=0.1, around_s=1.5)
+    load = RestartUnderLoad(1000, 4, 2.0, protocol="mixed", generators=2, restart_at_s=0.1, around_s=1.5)
     for name, about in REGISTRY.items():
         for instead in instead_of([name], [load], Gates()).values():
             assert about.percentile is not None
@@ -170,7 +171,7 @@ def test_as_many_blocks_as_the_exact_tests_take(given, expected):
 
 
 def test_a_plan_that_was_sealed_with_holms_correction_takes_more_blocks(make_study):
-    study = make_study(blocks=6, loads=(Load(100, 4, 2),), contrasts=(Contrast("node-proxy", "none"),) * 3)
+    study = make_study(blocks=6, loads=(FixedRate(100, 4, 2),), contrasts=(Contrast("node-proxy", "none"),) * 3)
     assert {limit.kind: limit.needed for limit in foreseen(study)} == {"difference": 7}
     assert foreseen(replace(study, correction="max-t")) == ()
 
@@ -193,7 +194,7 @@ def test_a_rate_that_was_not_held_here_is_told():
     assert (limit.kind, limit.about, limit.loads) == ("rate", "sidecar+mtls", ("2000rps-10c",))
     assert (limit.planned, limit.needed, limit.remedy) == (2000, 1640, "")
     as_reviewed(limit.sentence)
-    search = replace(study.loads[0], rps=0.0, search=True, slices=1)
+    search = CapacitySearch.like(study.loads[0])
     assert (
         ": in the last study here, x-1, its capacity was 1,640 "
         in foreseen(study, [unheld(study, load=search)])[0].sentence
@@ -208,12 +209,14 @@ def test_a_rate_that_was_not_held_here_is_told():
         (1500.0, {"payload_bytes": 100}, False),
         (1500.0, {"keepalive": False}, False),
         (1500.0, {"connections": 4}, False),
-        (1500.0, {"connections": 4, "rps": 0.0, "search": True, "slices": 1}, True),  # it takes what it needs
     ],
 )
 def test_only_what_asked_the_same_tells_of_a_rate(rps, other, told):
     study = built(AMBIENT)
     found = foreseen(study, [unheld(study, rps=rps, load=replace(study.loads[0], **other))])
     assert [limit.kind for limit in found] == ["rate"] * told
+    # A search takes the connections that it needs.
+    search = CapacitySearch.like(study.loads[0], connections=4)
+    assert [limit.kind for limit in foreseen(study, [unheld(study, rps=1500.0, load=search)])] == ["rate"]
     for closed in ({"closed_loop": True}, {"ramp": 3}):
         assert foreseen(built(AMBIENT, duration_s=60, **closed), [unheld(study, rps=1.0)]) == ()

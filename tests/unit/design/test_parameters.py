@@ -6,6 +6,7 @@ import pytest
 from building import built
 from refused import refused
 
+from meshtrial.design.load import FixedRate, Load
 from meshtrial.design.parameters import (
     Taken,
     given_in_notebook,
@@ -15,7 +16,6 @@ from meshtrial.design.parameters import (
 )
 from meshtrial.design.settings import Settings
 from meshtrial.design.studies import STUDIES
-from meshtrial.design.study import Load
 from meshtrial.errors import UsageError
 
 TAKEN = Taken(
@@ -95,10 +95,10 @@ def test_every_setting_is_described_in_a_group_and_taken_by_a_study():
 
 def test_a_load_has_the_bounds_of_the_settings_it_is_made_of():
     own, settings = settings_of(Load), settings_of(Settings)
-    for name in ("rps", "connections", "duration_s", "headers", "timeout_s", "protocol", "unused_services"):
+    for name in ("connections", "duration_s", "headers", "timeout_s", "protocol", "unused_services"):
         assert (own[name].bounds, own[name].allowed) == (settings[name].bounds, settings[name].allowed)
     with refused(UsageError):
-        Load(rps=100, connections=4, duration_s=2, headers=101)
+        FixedRate(rps=100, connections=4, duration_s=2, headers=101)
 
 
 class Bounded(msgspec.Struct):

@@ -3,8 +3,8 @@ from collections import Counter
 
 from refused import refused
 
+from meshtrial.design.load import FixedRate
 from meshtrial.design.plan import Plan, make_plan
-from meshtrial.design.study import Load
 from meshtrial.errors import RecordError
 
 
@@ -35,7 +35,7 @@ def test_a_longer_plan_begins_like_a_shorter_one(make_study):
 
 
 def test_loads_are_ordered_anew_in_every_repetition(make_study):
-    loads = tuple(Load(rate, 4, 2) for rate in (100, 200, 300))
+    loads = tuple(FixedRate(rate, 4, 2) for rate in (100, 200, 300))
     plan = make_plan(make_study(blocks=12, loads=loads))
     orders = {tuple(dict.fromkeys(r.load for r in plan.runs if r.repetition == b)) for b in range(1, 13)}
     assert len(orders) > 1
@@ -43,7 +43,7 @@ def test_loads_are_ordered_anew_in_every_repetition(make_study):
 
 
 def test_the_ascending_order_keeps_loads_and_the_sequential_one_both(make_study):
-    loads = tuple(Load(rate, 4, 2) for rate in (100, 200))
+    loads = tuple(FixedRate(rate, 4, 2) for rate in (100, 200))
     plan = make_plan(make_study(loads=loads, order="sequential"))
     assert [r.treatment for r in plan.runs[:3]] == ["none", "none-aa", "node-proxy"]
     rising = make_plan(make_study(loads=loads, order="ascending"))
@@ -65,7 +65,7 @@ def test_a_plan_is_read_back_and_an_altered_one_refused(make_study):
 
 
 def test_deployments_that_grow_go_through_all_loads_one_treatment_after_another(make_study):
-    loads = (Load(100, 4, 2), Load(200, 4, 2), Load(300, 4, 2))
+    loads = (FixedRate(100, 4, 2), FixedRate(200, 4, 2), FixedRate(300, 4, 2))
     plan = make_plan(make_study(loads=loads, order="growing", blocks=4))
     seen = set()
     for repetition in range(1, 5):
@@ -81,7 +81,7 @@ def test_deployments_that_grow_go_through_all_loads_one_treatment_after_another(
 
 
 def test_turns_of_slices_are_sealed_with_the_seed(make_study):
-    load = Load(100, 4, 2, slices=4)
+    load = FixedRate(100, 4, 2, slices=4)
     one, again, other = (make_plan(make_study(loads=(load,), seed=seed)) for seed in (1, 1, 2))
     first = one.runs[:3]
     assert [sorted(turn) for turn in one.turns(first)] == [[0, 1, 2]] * 4
@@ -92,11 +92,11 @@ def test_turns_of_slices_are_sealed_with_the_seed(make_study):
 
 
 def test_what_is_drawn_for_a_block_is_the_same_for_all_of_its_runs(make_study):
-    plan = make_plan(make_study(blocks=2, loads=(Load(100, 4, 2), Load(200, 4, 2))))
+    plan = make_plan(make_study(blocks=2, loads=(FixedRate(100, 4, 2), FixedRate(200, 4, 2))))
     drawn = {(run.repetition, run.load): set() for run in plan.runs}
     for run in plan.runs:
         drawn[run.repetition, run.load].add(plan.drawn_for(run).random())
     assert {len(found) for found in drawn.values()} == {1}
     assert len(set().union(*drawn.values())) == 4
-    grown = make_plan(make_study(blocks=1, order="growing", loads=(Load(100, 4, 2), Load(200, 4, 2))))
+    grown = make_plan(make_study(blocks=1, order="growing", loads=(FixedRate(100, 4, 2), FixedRate(200, 4, 2))))
     assert len({grown.drawn_for(run).random() for run in grown.runs}) == 1

@@ -8,7 +8,8 @@ import pytest
 from building import built
 from refused import refused
 
-from meshtrial.design.study import Load, Study, Treatment
+from meshtrial.design.load import FixedRate
+from meshtrial.design.study import Study, Treatment
 from meshtrial.errors import UsageError
 from meshtrial.testbed.local.testbed import LocalTestbed
 
@@ -33,11 +34,15 @@ def test_services_that_nobody_calls_are_loads_too():
 
 
 def test_what_is_changed_is_what_is_judged():
-    assert propagation().primary == ("obeyed_all_endpoints_s", "obeyed_all_deny_s", "obeyed_all_weight_s")
-    assert propagation(changes="authorization").primary == ("obeyed_all_deny_s", "obeyed_all_allow_s")
+    assert propagation().primary == (
+        "propagation_all_endpoints_s",
+        "propagation_all_deny_s",
+        "propagation_all_weight_s",
+    )
+    assert propagation(changes="authorization").primary == ("propagation_all_deny_s", "propagation_all_allow_s")
     on_cluster = propagation(backend="kubernetes")
     assert on_cluster.app == "two-versions"
-    assert on_cluster.primary == ("obeyed_all_endpoints_s", "obeyed_all_deny_s", "obeyed_all_allow_s")
+    assert on_cluster.primary == ("propagation_all_endpoints_s", "propagation_all_deny_s", "propagation_all_allow_s")
     assert ("linkerd", "istio") in [(c.treatment, c.baseline) for c in on_cluster.all_contrasts()]
 
 
@@ -64,11 +69,11 @@ def test_a_treatment_in_which_nothing_can_be_changed_is_refused_before_it_runs()
 @pytest.mark.parametrize(
     ("treatment", "load"),
     [
-        ("xds@details", Load(10, 1, 1)),
-        ("xds", Load(10, 1, 1, protocol="h2")),
-        ("xds", Load(10, 1, 1, replicas=2)),
-        ("xds", Load(10, 1, 1, response_bytes=10)),
-        ("xds+push-delay-0ms", Load(10, 1, 1)),
+        ("xds@details", FixedRate(10, 1, 1)),
+        ("xds", FixedRate(10, 1, 1, protocol="h2")),
+        ("xds", FixedRate(10, 1, 1, replicas=2)),
+        ("xds", FixedRate(10, 1, 1, response_bytes=10)),
+        ("xds+push-delay-0ms", FixedRate(10, 1, 1)),
     ],
 )
 def test_what_the_two_versions_are_not_made_for_is_refused(treatment, load):

@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshtrial.design import shares
-from meshtrial.design.study import Load
+from meshtrial.design.load import FixedRate
 
 
 def test_a_split_rate_does_not_lose_a_call_to_truncation():
     # 100 rps x 3/7 for 21 s is exactly 900 calls, but in floating point 899.9999999999999.
-    load = Load(100, 7, 21, generators=2)
+    load = FixedRate(100, 7, 21, generators=2)
     assert int(float(Fraction(300, 7)) * 21) == 899
     assert int(shares.split_rate(load, 3, 21) * 21) == 900
 
@@ -19,7 +19,7 @@ def test_a_split_rate_does_not_lose_a_call_to_truncation():
     rps=st.floats(1, 1e5), connections=st.integers(1, 600), generators=st.integers(1, 20), duration=st.floats(0.5, 600)
 )
 def test_the_parts_add_up(rps, connections, generators, duration):
-    load = Load(rps, connections, duration, generators=min(generators, connections))
+    load = FixedRate(rps, connections, duration, generators=min(generators, connections))
     split = shares.split_connections(load)
     assert sum(split) == connections
     assert max(split) - min(split) <= 1

@@ -3,7 +3,8 @@ import json
 import pytest
 from refused import refused
 
-from meshtrial.design.study import Contrast, Load, Margin, Objective, Study, Treatment
+from meshtrial.design.load import CapacitySearch, ClosedLoop, FixedRate, Objective
+from meshtrial.design.study import Contrast, Margin, Study, Treatment
 from meshtrial.errors import UsageError
 from meshtrial.report import wording
 
@@ -59,14 +60,14 @@ def test_a_malformed_treatment_is_refused(text):
 def test_an_impossible_load_names_the_field(field, value):
     good = {"rps": 10, "connections": 4, "duration_s": 1}
     with refused(UsageError):
-        Load(**(good | {field: value}))
+        FixedRate(**(good | {field: value}))
 
 
 def test_load_labels_tell_loads_apart():
-    assert Load(500, 8, 2).label == "500rps-8c"
-    assert Load(0, 8, 2, payload_bytes=100, keepalive=False, protocol="h2").label == "max-8c-100B-close-h2"
-    assert Load(500, 8, 2, unused_services=200).label == "500rps-8c-200unused"
-    assert Load(500, 8, 2, arrivals="jitter", replicas=2).label == "500rps-8c-jitter-2x"
+    assert FixedRate(500, 8, 2).label == "500rps-8c"
+    assert ClosedLoop(8, 2, payload_bytes=100, keepalive=False, protocol="h2").label == "max-8c-100B-close-h2"
+    assert FixedRate(500, 8, 2, unused_services=200).label == "500rps-8c-200unused"
+    assert FixedRate(500, 8, 2, arrivals="jitter", replicas=2).label == "500rps-8c-jitter-2x"
 
 
 def test_a_study_survives_json(make_study):
@@ -87,7 +88,7 @@ def test_a_study_refuses_what_does_not_fit(make_study):
     with refused(UsageError):
         make_study(contrasts=(Contrast("istio", "none"),))
     with refused(UsageError):
-        make_study(loads=(Load(1, 2, 3), Load(1, 2, 4)))
+        make_study(loads=(FixedRate(1, 2, 3), FixedRate(1, 2, 4)))
     with refused(UsageError):
         Margin(0)
 
@@ -113,40 +114,23 @@ def test_what_is_no_objective_is_refused(text):
         Objective.parse(text)
 
 
-def test_a_search_carries_an_objective_and_nothing_else_can():
-    load = Load(0, 4, 1, search=True, objective="p99 < 10ms")
+def test_a_search_carries_an_objective():
+    load = CapacitySearch(4, 1, objective="p99 < 10ms")
     assert load.objective == "p99<10ms"
     assert load.label == "capacity-p99-under-10ms-4c"
     assert wording.load_text(load) == (
         "the highest rate kept with p99 below 10\N{NO-BREAK SPACE}ms, searched over 4 connections"
     )
-    with refused(UsageError):
-        Load(100, 4, 1, objective="p99<10ms")
 
 
 @pytest.mark.parametrize(
-    ("backend", "standing", "slices", "turns"),
-    [
-        # Sealed before it was declared: on one machine slices took turns, on a cluster they did not.
-        ("local", "", 4, True),
-        ("kubernetes", "", 4, False),
-        ("kubernetes", "block", 4, True),
-        ("kubernetes", "block", 1, False),
-        ("local", "run", 4, False),
-    ],
+    ("mode", "slices", "turns"), [("concurrent", 4, True), ("concurrent", 1, False), ("sequential", 4, False)]
 )
-def test_whether_slices_go_round_is_the_plans(make_study, backend, standing, slices, turns):
-    load = Load(100, 4, 2, slices=slices)
-    assert make_study(backend=backend, standing=standing, loads=(load,)).take_turns(load) == turns
+def test_concurrent_deployments_take_turns_in_slices(make_study, mode, slices, turns):
+    load = FixedRate(100, 4, 2, slices=slices)
+    assert make_study(deployment_mode=mode, loads=(load,)).take_turns(load) == turns
 
 
-def test_a_plan_without_the_words_of_standing_blocks_keeps_its_rule(make_study):
-    data = make_study().to_dict()
-    del data["standing"]
-    for load in data["loads"]:
-        del load["slice_warmup_s"], load["trickle_rps"], load["arrivals"]
-    again = Study.from_dict(json.loads(json.dumps(data)))
-    assert again.standing == ""
-    assert {(load.slice_warmup_s, load.trickle_rps, load.arrivals) for load in again.loads} == {(0.0, 0.0, "uniform")}
+def test_a_mode_that_is_not_known_is_refused(make_study):
     with refused(UsageError):
-        make_study(standing="all")
+        make_study(deployment_mode="all")

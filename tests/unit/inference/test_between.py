@@ -12,8 +12,8 @@ import pytest
 from commandline import SAMPLE, meshtrial
 from refused import refused
 
+from meshtrial.design.load import FixedRate, Load
 from meshtrial.design.plan import make_plan
-from meshtrial.design.study import Load
 from meshtrial.errors import UsageError
 from meshtrial.inference import between, infer
 from meshtrial.margin import Margin
@@ -25,7 +25,7 @@ from meshtrial.vocabulary import VerdictLabel
 # p50 and CPU per request: what each adds to 0.11 ms and 22 us.
 ADDED = {"none": (0, 0), "none-aa": (0, 0), "node-proxy": (1.2e-4, 68e-6), "sidecar+mtls": (4.1e-4, 240e-6)}
 PRIMARY = ("latency_p50_s", "path_cpu_s_per_request")
-LOAD = Load(2000, 10, 6.0)
+LOAD = FixedRate(2000, 10, 6.0)
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def test_other_questions_and_other_loads_are_refused(days):
     other = replace(second, plan=replace(second.plan, study=replace(second.plan.study, name="scale_out")))
     with refused(UsageError):
         between.compare([first, other])
-    (elsewhere,) = days(3, load=Load(500, 10, 6.0))
+    (elsewhere,) = days(3, load=FixedRate(500, 10, 6.0))
     with refused(UsageError):
         between.compare([first, elsewhere])
     with refused(UsageError):

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from refused import as_reviewed, refused
 
+from meshtrial.design.load import FixedRate
 from meshtrial.design.plan import make_plan
 from meshtrial.design.responses import REGISTRY, response
-from meshtrial.design.study import Load
 from meshtrial.errors import UsageError
 from meshtrial.inference.gate import DeclaredContrast, declared_by, judge, read_rules
 
@@ -137,7 +137,7 @@ def test_every_primary_contrast_of_a_plan_is_asked_for(make_study):
     study = make_study(
         ("none", "none-aa", "node-proxy", "sidecar"),
         primary=("latency_p50_s", "path_cpu_s_per_request"),
-        loads=(Load(100, 4, 2), Load(200, 4, 2)),
+        loads=(FixedRate(100, 4, 2), FixedRate(200, 4, 2)),
     )
     found = declared_by(make_plan(study))
     assert len(found) == 2 * 2 * 2

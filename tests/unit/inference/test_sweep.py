@@ -8,12 +8,12 @@ from building import built
 from refused import refused
 from unit.report.synth import Shape, study_data
 
-from meshtrial.design.study import Load
+from meshtrial.design.load import FixedRate
 from meshtrial.errors import UsageError
 from meshtrial.inference import sweep
 from meshtrial.report import tables
 
-ONE = Load(2000, 10, 6.0, generators=1, generators_vary=True)
+ONE = FixedRate(2000, 10, 6.0, generators=1, generators_vary=True)
 FOUR = replace(ONE, generators=4)
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import yaml
 
-from meshtrial.design.study import Load, Treatment
+from meshtrial.design.load import FixedRate, Load
+from meshtrial.design.study import Treatment
 from meshtrial.envoy.tokens import make_tokens
 from meshtrial.testbed.kubernetes import workload
 from meshtrial.testbed.kubernetes.apps import read_app
@@ -15,7 +16,7 @@ from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
 TOKENS = make_tokens()
-LOAD = Load(rps=100, connections=4, duration_s=5)
+LOAD = FixedRate(rps=100, connections=4, duration_s=5)
 
 
 @cache
@@ -61,7 +62,7 @@ def write_mesh(folder: Path, **changed: object) -> Path:
 def carrying(protocol: str) -> Load:
     """The load of these tests in another protocol."""
     generators, size = 2 if protocol == "mixed" else 1, 4096 if protocol == "tcp" else 0
-    return Load(100, connections=4, duration_s=5, protocol=protocol, generators=generators, payload_bytes=size)
+    return FixedRate(100, connections=4, duration_s=5, protocol=protocol, generators=generators, payload_bytes=size)
 
 
 def render(

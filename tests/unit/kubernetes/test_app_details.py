@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from unit.kubernetes.rendering import render
 
-from meshtrial.design.study import Load
+from meshtrial.design.load import FixedRate
 from meshtrial.testbed.kubernetes.apps import read_app
 from meshtrial.testbed.kubernetes.manifests import Json
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
@@ -36,7 +36,7 @@ def test_nothing_differs_but_the_flag():
 def test_a_users_image_of_bookinfos_details_is_another_one(name: str):
     images = {"details": "registry.test/bookinfo-details:1", "webrick-details": "registry.test/own:1"}
     options = KubernetesOptions(images=images)
-    load = Load(rps=10, connections=1, duration_s=1)
+    load = FixedRate(rps=10, connections=1, duration_s=1)
     for app, image in ((name, images["webrick-details"]), ("bookinfo", images["details"])):
         rendered = render("none", app, load, options)
         assert image in rendered.images

@@ -7,7 +7,7 @@ from refused import missing, refused
 from unit.kubernetes.fakeapi import FakeApi, pod
 from unit.kubernetes.rendering import render
 
-from meshtrial.design.study import Load
+from meshtrial.design.load import ChangesUnderLoad
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes import workload
 from meshtrial.testbed.kubernetes.apply import Applier, Owner
@@ -62,7 +62,7 @@ def test_of_a_container_that_was_restarted_the_log_before_and_the_events_are_kep
     assert (tmp_path / "app-1-app.log").read_text() == "serving again\n"
 
 
-CHANGED = Load(
+CHANGED = ChangesUnderLoad(
     rps=100, connections=4, duration_s=5, changes=("authorization", "endpoints"), change_every_s=1, change_cycles=1
 )
 

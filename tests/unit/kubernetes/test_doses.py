@@ -9,12 +9,13 @@ from refused import refused
 from unit.kubernetes.conftest import Clock
 from unit.kubernetes.rendering import LOAD, find, of_kind, our_meshes, render
 
-from meshtrial.design.study import Load, Treatment
+from meshtrial.design.load import FixedRate
+from meshtrial.design.study import Treatment
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes import probing, proofs
 from meshtrial.testbed.kubernetes.execs import PodRef
 
-ENOUGH = Load(rps=500, connections=4, duration_s=3)
+ENOUGH = FixedRate(rps=500, connections=4, duration_s=3)
 POD = PodRef("trial", "load-1", "fortio", "uid", "n1", "10.0.0.1")
 TRACING = {"istio": "istio+mtls", "istio-ambient": "istio-ambient+waypoint", "kuma": "kuma+mtls"}
 SCRAPED = {**TRACING, "linkerd": "linkerd", "consul": "consul"}

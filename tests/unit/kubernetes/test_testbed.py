@@ -8,7 +8,8 @@ from unit.kubernetes.conftest import Clock
 from unit.kubernetes.fakeapi import FakeApi
 from unit.kubernetes.rendering import TOKENS
 
-from meshtrial.design.study import Load, Treatment
+from meshtrial.design.load import FixedRate
+from meshtrial.design.study import Treatment
 from meshtrial.errors import TestbedError, UsageError
 from meshtrial.testbed.base import Block
 from meshtrial.testbed.kubernetes import testbed
@@ -209,7 +210,7 @@ def ready(
     nodes_of(api_of(bed), **nodes)
     monkeypatch.setattr(bed, "probe_pod", lambda: None)
     treatments = [Treatment.parse(text) for text in names]
-    bed.make_ready(treatments, Load(100, 4, 1.0), "echo", Block(str(seed), np.random.default_rng(seed)))
+    bed.make_ready(treatments, FixedRate(100, 4, 1.0), "echo", Block(str(seed), np.random.default_rng(seed)))
     return bed.next.place
 
 
@@ -266,7 +267,7 @@ def test_a_probe_that_was_lost_is_made_again_for_the_next_block(
 
 @pytest.mark.parametrize("nodes", [{"cpu": "4", "pods": 2}, {"cpu": "250m"}])
 def test_a_block_that_does_not_fit_is_refused(bed: KubernetesTestbed, monkeypatch: pytest.MonkeyPatch, nodes: dict):
-    with refused(TestbedError, names=["standing=run", "replicas"]):
+    with refused(TestbedError, names=["deployment_mode=sequential", "replicas"]):
         ready(bed, monkeypatch, **nodes)
 
 

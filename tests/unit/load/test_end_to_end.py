@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from unit import pretended
 
+from meshtrial.design.load import FixedRate
 from meshtrial.design.plan import make_plan
-from meshtrial.design.study import Load
 from meshtrial.inference import analyse
 from meshtrial.records.schema import ComponentUsage
 from meshtrial.records.store import StudyStore
@@ -70,7 +70,7 @@ class _Testbed(pretended.Testbed):
         return MachineUse(busy=0.1, stolen=0.02)
 
     def make_ready(self, treatments, load, app, block):
-        self.drawn.append(None if block.drawn is None else block.drawn.random())
+        self.drawn.append(block.drawn.random())
 
     def deploy(self, treatment, load, app):
         made = _Deployment(self._fortio, EFFECTS[treatment.name], load, self._rng)
@@ -79,9 +79,9 @@ class _Testbed(pretended.Testbed):
 
 
 LOADS = {
-    "one slice": Load(400, 4, 1.0, warmup_s=0.25),
-    "two interleaved slices": Load(400, 4, 0.6, warmup_s=0.25, slices=2),
-    "two warm slices": Load(400, 4, 0.6, warmup_s=0.25, slices=2, slice_warmup_s=0.4, trickle_rps=5),
+    "one slice": FixedRate(400, 4, 1.0, warmup_s=0.25),
+    "two interleaved slices": FixedRate(400, 4, 0.6, warmup_s=0.25, slices=2),
+    "two warm slices": FixedRate(400, 4, 0.6, warmup_s=0.25, slices=2, slice_warmup_s=0.4, trickle_rps=5),
 }
 
 
@@ -89,18 +89,18 @@ LOADS = {
 def rows(request, tmp_path_factory, virtual, make_study):
     load = LOADS[request.param]
     tmp_path = tmp_path_factory.mktemp("study")
-    standing = "block" if load.trickle_rps else ""
-    chosen = {"loads": (load,), "primary": ("latency_p50_s",), "standing": standing}
+    mode = "concurrent" if load.slices > 1 else "sequential"
+    chosen = {"loads": (load,), "primary": ("latency_p50_s",), "deployment_mode": mode}
     study = make_study(treatments=tuple(EFFECTS), blocks=BLOCKS, **chosen)
     store = StudyStore.create(tmp_path, make_plan(study), {})
     told = io.StringIO()
     testbed = _Testbed(virtual, np.random.default_rng(20261121))
     execute(store, testbed, lambda line: print(line, file=told))
-    # Of a block all stand at once, or one after another; what is drawn for it is the same for all of them.
+    # Once for each block, or for each deployment; what is drawn is the same for all deployments of a block.
     assert len(testbed.drawn) == (BLOCKS if load.slices > 1 else RUNS)
-    assert len(set(testbed.drawn)) == (BLOCKS if standing else 1)
+    assert len(set(testbed.drawn)) == BLOCKS
     kept = {getattr(made, "kept_warm", None) for made in testbed.made}
-    assert kept == ({("-qps", "5", "-c", "1")} if standing else {None})
+    assert kept == ({("-qps", "5", "-c", "1")} if load.trickle_rps else {None})
     assert "INVALID" not in told.getvalue()
     assert told.getvalue().startswith(f"[0/{RUNS}] ")
     assert told.getvalue().splitlines()[-1].startswith(f"[{RUNS}/{RUNS}] {RUNS} runs in ")

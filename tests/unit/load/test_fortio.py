@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refused import refused
 
-from meshtrial.design.study import Load
+from meshtrial.design.load import ClosedLoop, FixedRate, Load
 from meshtrial.errors import UsageError
 from meshtrial.load import fortio
 from meshtrial.load.generators import Target
@@ -17,7 +17,7 @@ def only(load: Load, phase: str = "measure", **more):
 
 
 def test_the_whole_command_of_a_plain_load():
-    call = only(Load(rps=500, connections=10, duration_s=2.5), resolution_s=1e-6)
+    call = only(FixedRate(rps=500, connections=10, duration_s=2.5), resolution_s=1e-6)
     assert call.name == "measure-g1"
     assert " ".join(call.arguments) == (
         "-qps 500 -c 10 -t 2.5s -uniform -r 0.000001 -timeout 5s "
@@ -26,18 +26,18 @@ def test_the_whole_command_of_a_plain_load():
 
 
 def test_the_warm_up_is_short_and_says_why_a_target_fails():
-    call = only(Load(rps=500, connections=10, duration_s=2.5, warmup_s=1.5), "warmup")
+    call = only(FixedRate(rps=500, connections=10, duration_s=2.5, warmup_s=1.5), "warmup")
     assert argument(call.arguments, "-t") == "1.5s"
     assert argument(call.arguments, "-loglevel") == "Warning"
-    assert fortio.calls(Load(rps=500, connections=10, duration_s=2.5, warmup_s=0), "warmup") == ()
+    assert fortio.calls(FixedRate(rps=500, connections=10, duration_s=2.5, warmup_s=0), "warmup") == ()
 
 
 @pytest.mark.parametrize(
     ("load", "level"),
     [
-        (Load(1000, 10, 100), "Error"),
-        (Load(1000, 10, 101), "Critical"),  # 101,000 lines, if all of them fail
-        (Load(0, 10, 1), "Critical"),  # nobody knows how many
+        (FixedRate(1000, 10, 100), "Error"),
+        (FixedRate(1000, 10, 101), "Critical"),  # 101,000 lines, if all of them fail
+        (ClosedLoop(10, 1), "Critical"),  # nobody knows how many
     ],
 )
 def test_failures_are_logged_where_so_many_lines_can_be_kept(load, level):
@@ -47,21 +47,21 @@ def test_failures_are_logged_where_so_many_lines_can_be_kept(load, level):
 @pytest.mark.parametrize(
     ("load", "present", "absent"),
     [
-        (Load(0, 4, 1), ("-qps 0 ",), ("-uniform", "-nocatchup")),
-        (Load(0, 4, 1, catchup=False), (), ("-nocatchup",)),
-        (Load(10, 1, 1, catchup=False), ("-uniform -nocatchup ",), ()),
-        (Load(10, 1, 1), ("-uniform ",), ("-jitter",)),
-        (Load(10, 1, 1, arrivals="jitter"), ("-uniform -jitter ",), ()),
-        (Load(10, 1, 1, response_bytes=262_144), ("-httpbufferkb 320 ",), ("-payload-size",)),
-        (Load(10, 1, 1, headers=2), ("-H x-meshtrial-001:mmm", "-H x-meshtrial-002:mmm"), ("-003",)),
-        (Load(10, 1, 1, timeout_s=0.5), ("-timeout 0.5s ",), ()),
-        (Load(10, 1, 1, keepalive=False), ("-keepalive=false ",), ()),
-        (Load(10, 1, 1, protocol="h2"), ("-h2 -stdclient ",), ("-grpc",)),
-        (Load(10, 1, 1, protocol="grpc"), ("-grpc -ping ",), ("-h2",)),
-        (Load(10, 1, 1, payload_bytes=1024), ("-payload-size 1024 ",), ("-httpbufferkb",)),
+        (ClosedLoop(4, 1), ("-qps 0 ",), ("-uniform", "-nocatchup")),
+        (ClosedLoop(4, 1, catchup=False), (), ("-nocatchup",)),
+        (FixedRate(10, 1, 1, catchup=False), ("-uniform -nocatchup ",), ()),
+        (FixedRate(10, 1, 1), ("-uniform ",), ("-jitter",)),
+        (FixedRate(10, 1, 1, arrivals="jitter"), ("-uniform -jitter ",), ()),
+        (FixedRate(10, 1, 1, response_bytes=262_144), ("-httpbufferkb 320 ",), ("-payload-size",)),
+        (FixedRate(10, 1, 1, headers=2), ("-H x-meshtrial-001:mmm", "-H x-meshtrial-002:mmm"), ("-003",)),
+        (FixedRate(10, 1, 1, timeout_s=0.5), ("-timeout 0.5s ",), ()),
+        (FixedRate(10, 1, 1, keepalive=False), ("-keepalive=false ",), ()),
+        (FixedRate(10, 1, 1, protocol="h2"), ("-h2 -stdclient ",), ("-grpc",)),
+        (FixedRate(10, 1, 1, protocol="grpc"), ("-grpc -ping ",), ("-h2",)),
+        (FixedRate(10, 1, 1, payload_bytes=1024), ("-payload-size 1024 ",), ("-httpbufferkb",)),
         # 262144 B = 256 KiB, and 64 KiB for headers: the fast client's default of 128 KiB would tear the answer.
-        (Load(10, 1, 1, payload_bytes=262_144), ("-payload-size 262144 -httpbufferkb 320 ",), ()),
-        (Load(10, 1, 1, payload_bytes=262_144, protocol="h2"), (), ("-httpbufferkb",)),
+        (FixedRate(10, 1, 1, payload_bytes=262_144), ("-payload-size 262144 -httpbufferkb 320 ",), ()),
+        (FixedRate(10, 1, 1, payload_bytes=262_144, protocol="h2"), (), ("-httpbufferkb",)),
     ],
 )
 def test_factors_become_flags(load, present, absent):
@@ -72,14 +72,14 @@ def test_factors_become_flags(load, present, absent):
 
 def test_connections_and_rate_are_split_in_proportion():
     # 10 connections over 3: 4 + 3 + 3; 1000 rps in the same proportion: 400 + 300 + 300.
-    calls = fortio.calls(Load(1000, 10, 2, generators=3), "measure")
+    calls = fortio.calls(FixedRate(1000, 10, 2, generators=3), "measure")
     assert [argument(c.arguments, "-c") for c in calls] == ["4", "3", "3"]
     assert [argument(c.arguments, "-qps") for c in calls] == ["400", "300", "300"]
     assert [c.name for c in calls] == ["measure-g1", "measure-g2", "measure-g3"]
 
 
 def test_slices_have_names_of_their_own():
-    load = Load(1000, 10, 2, slices=3)
+    load = FixedRate(1000, 10, 2, slices=3)
     assert [only(load, slice_index=i).name for i in range(3)] == ["measure-1-g1", "measure-2-g1", "measure-3-g1"]
 
 
@@ -107,23 +107,23 @@ MIXED = {"connections": 4, "duration_s": 2, "protocol": "mixed"}
 )
 def test_what_fortio_cannot_do_is_refused(asked):
     with refused(UsageError):
-        fortio.calls(Load(**{"rps": 10, "connections": 1, "duration_s": 1} | asked), "measure")
+        fortio.calls(FixedRate(**{"rps": 10, "connections": 1, "duration_s": 1} | asked), "measure")
 
 
 def test_connections_without_any_bytes_to_send_are_a_load():
-    (call,) = fortio.calls(Load(10, 1, 1, protocol="tcp", keepalive=False), "measure")
+    (call,) = fortio.calls(FixedRate(10, 1, 1, protocol="tcp", keepalive=False), "measure")
     assert "-keepalive=false" in call.arguments
     assert "-payload-size" not in call.arguments
-    (call,) = fortio.calls(Load(10, 1, 1, protocol="tcp", keepalive=False, payload_bytes=262_144), "measure")
+    (call,) = fortio.calls(FixedRate(10, 1, 1, protocol="tcp", keepalive=False, payload_bytes=262_144), "measure")
     assert "-httpbufferkb" in call.arguments
 
 
 def test_two_requests_a_connection_are_enough():
-    assert len(fortio.calls(Load(10, 10, 2), "measure")) == 1
+    assert len(fortio.calls(FixedRate(10, 10, 2), "measure")) == 1
 
 
 def test_generators_of_a_mixed_load_take_turns():
-    calls = fortio.calls(Load(100, 5, 2, protocol="mixed", generators=3), "measure")
+    calls = fortio.calls(FixedRate(100, 5, 2, protocol="mixed", generators=3), "measure")
     assert [call.grpc for call in calls] == [False, True, False]
     assert ["-ping" in call.arguments for call in calls] == [False, True, False]
     target = Target("http://127.0.0.1:1/echo", (("a", "b"),), "127.0.0.1:2")
@@ -132,7 +132,7 @@ def test_generators_of_a_mixed_load_take_turns():
 
 def test_an_unknown_phase_is_refused():
     with refused(UsageError):
-        fortio.calls(Load(10, 1, 1), "cooldown")
+        fortio.calls(FixedRate(10, 1, 1), "cooldown")
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_resolution_without_a_warm_up():
 
 
 def test_a_further_header_is_64_bytes_with_its_name():
-    (header,) = (a for a in only(Load(10, 1, 1, headers=1)).arguments if a.startswith("x-meshtrial"))
+    (header,) = (a for a in only(FixedRate(10, 1, 1, headers=1)).arguments if a.startswith("x-meshtrial"))
     assert len(header) == 64
 
 
@@ -166,13 +166,13 @@ def test_the_size_of_the_answer_is_asked_for_in_the_url():
 
 
 def test_a_slice_is_called_for_what_comes_before_it_too():
-    load = Load(100, 4, 2, slices=3, slice_warmup_s=0.5)
+    load = FixedRate(100, 4, 2, slices=3, slice_warmup_s=0.5)
     assert {argument(only(load, slice_index=i).arguments, "-t") for i in range(3)} == {"2.5s"}
 
 
 def test_what_keeps_a_deployment_warm_goes_on_over_one_connection():
-    assert fortio.trickle(Load(100, 4, 2)) is None
-    call = fortio.trickle(Load(100, 8, 2, trickle_rps=5, generators=2, protocol="mixed", headers=1))
+    assert fortio.trickle(FixedRate(100, 4, 2)) is None
+    call = fortio.trickle(FixedRate(100, 8, 2, trickle_rps=5, generators=2, protocol="mixed", headers=1))
     assert call is not None
     shown = [argument(call.arguments, flag) for flag in ("-qps", "-c", "-t", "-labels")]
     assert shown == ["5", "1", "86400s", "trickle"]

@@ -3,11 +3,12 @@ import dataclasses
 import pytest
 from refused import as_reviewed
 
-from meshtrial.design.study import Gates, Load
+from meshtrial.design.load import ClosedLoop, FixedRate
+from meshtrial.design.study import Gates
 from meshtrial.load.gates import Machine, evaluate
 from meshtrial.load.ingest import ingest
 
-LOAD = Load(rps=100, connections=2, duration_s=10)
+LOAD = FixedRate(rps=100, connections=2, duration_s=10)
 
 
 def fast(thread, i):
@@ -20,7 +21,7 @@ def judge(fortio):
         sent, load=LOAD, *, cpu_s=1.0, cpus=2.0, throttled_s=0.0, foreign=0.01, exit_code=0, disturbed=False, **changes
     ):
         changes = {"SocketCount": load.connections} | changes
-        output = fortio.output(sent, load.rps, load.connections, load.duration_s, exit_code=exit_code, **changes)
+        output = fortio.output(sent, load.asked_rps, load.connections, load.duration_s, exit_code=exit_code, **changes)
         m = ingest([output], load, 10)
         found = evaluate(
             m, load, Gates(), Machine(cpu_s, load.duration_s, cpus, throttled_s, foreign), disturbed=disturbed
@@ -56,7 +57,7 @@ def test_late_sends_on_free_connections_are_the_generators_fault(judge, fortio):
     assert failed(gates) == {"generator late"}
     as_reviewed(gates["generator late"].message)
     # Behind late answers the treatment's gate speaks alone.
-    assert "generator late" not in failed(judge(fortio.run(20, 1, 10, lambda thread, i: 0.1), Load(20, 1, 10)))
+    assert "generator late" not in failed(judge(fortio.run(20, 1, 10, lambda thread, i: 0.1), FixedRate(20, 1, 10)))
 
 
 FOREIGN = "other programs used 11% of the machine's CPU time: end them, or measure on a machine of its own (`top` "
@@ -90,14 +91,14 @@ def test_what_the_load_cannot_help_fails_its_gate_alone_or_is_said(judge, fortio
 
 
 def test_a_plan_from_before_the_gate_has_none(fortio):
-    load = Load(100, 2, 10)
+    load = FixedRate(100, 2, 10)
     m = ingest([fortio.output(fortio.run(100, 2, 10, fast), 100, 2, 10, exit_code=0, SocketCount=2)], load, 10)
     found = evaluate(m, load, Gates(foreign_load=None), Machine(1.0, 10.0, 2.0, 0.0, 0.9))
     assert "foreign load" not in {gate.name for gate in found}
 
 
 def test_saturation_fails_the_rate(judge, fortio):
-    gates = judge(fortio.run(20, 1, 10, lambda thread, i: 0.1), Load(20, 1, 10))
+    gates = judge(fortio.run(20, 1, 10, lambda thread, i: 0.1), FixedRate(20, 1, 10))
     assert {"rate", "late"} <= failed(gates)
     assert gates["rate"].value == pytest.approx(0.5, abs=0.02)
     as_reviewed(gates["rate"].message)
@@ -142,14 +143,14 @@ def test_really_closing_is_proven_by_the_socket_count(judge, fortio):
 
 def test_a_closed_loop_that_was_stopped(judge, fortio):
     sent = [fortio.Sent(0, i, fortio.START_NS + i * 10**7, 0.01) for i in range(100)]
-    gates = judge(sent, Load(0, 1, 2))
+    gates = judge(sent, ClosedLoop(1, 2))
     assert failed(gates) == {"generator ended well"}
     as_reviewed(gates["generator ended well"].message)
 
 
 def test_a_closed_loop_has_no_rate_and_no_lateness(judge, fortio):
     sent = [fortio.Sent(t, i, fortio.START_NS + i * 10**7, 0.01) for t in (0, 1) for i in range(200)]
-    gates = judge(sent, Load(0, 2, 2))
+    gates = judge(sent, ClosedLoop(2, 2))
     assert not {"rate", "late"} & set(gates)
     assert failed(gates) == set()
 
@@ -157,7 +158,7 @@ def test_a_closed_loop_has_no_rate_and_no_lateness(judge, fortio):
 def test_what_a_restart_does_to_its_requests_takes_no_run_away(judge, fortio):
     # A tenth of a second behind every answer: late, and slower than asked.
     sent = fortio.run(20, 1, 10, lambda thread, i: 0.1)
-    assert "late" in failed(judge(sent, Load(20, 1, 10)))
-    calm = judge(sent, Load(20, 1, 10), SocketCount=50, disturbed=True)
+    assert "late" in failed(judge(sent, FixedRate(20, 1, 10)))
+    calm = judge(sent, FixedRate(20, 1, 10), SocketCount=50, disturbed=True)
     assert list(calm) == ["generator CPU", "foreign load", "throttling", "generator ended well", "connections"]
     assert failed(calm) == set()

@@ -5,14 +5,14 @@ import polars as pl
 import pytest
 from refused import refused
 
+from meshtrial.design.load import ClosedLoop, FixedRate
 from meshtrial.design.responses import QUANTILES, REGISTRY
-from meshtrial.design.study import Load
 from meshtrial.errors import RecordError
 from meshtrial.load.gotime import parse_time_ns
 from meshtrial.load.ingest import ingest, ingest_slices
 from meshtrial.load.quantiles import COLUMNS, merge_requests, successful
 
-LOAD = Load(rps=100, connections=2, duration_s=10)
+LOAD = FixedRate(rps=100, connections=2, duration_s=10)
 
 
 def stalls(thread, i):
@@ -82,11 +82,11 @@ def test_catch_up_and_no_catch_up_agree_on_the_corrected_tail(fortio):
     ("load", "service_s", "ratio", "within"),
     [
         # Of a perfect run of 100 rps over 4 connections in 1 s, stagger and last answer make 1.03 s of wall clock.
-        (Load(100, 4, 1), 0.0003, 1.0, 1e-6),
+        (FixedRate(100, 4, 1), 0.0003, 1.0, 1e-6),
         # Every second send is skipped.
-        (Load(10, 1, 10, catchup=False), 0.15, 0.5, 0.01),
+        (FixedRate(10, 1, 10, catchup=False), 0.15, 0.5, 0.01),
         # 20 rps asked of a connection that does 10: after 10 s about 100 of 200 are sent.
-        (Load(20, 1, 10), 0.1, 0.5, 0.015),
+        (FixedRate(20, 1, 10), 0.1, 0.5, 0.015),
     ],
 )
 def test_the_rate_that_was_achieved_is_that_of_the_sends(fortio, load, service_s, ratio, within):
@@ -103,13 +103,13 @@ def test_a_drawn_out_run_has_not_achieved_its_rate(fortio):
     sent = [fortio.Sent(0, i, fortio.START_NS + i * 100_000_000, 0.1) for i in range(20)]
     output = fortio.output(sent, 20, 1, 1, Exactly=20, RequestedDuration="exactly 20 calls")
     # The last send was due at 1.0 s and left at 1.9 s.
-    assert ingest([output], Load(20, 1, 1), 10).responses["achieved_ratio"] == pytest.approx(1 / 1.9)
+    assert ingest([output], FixedRate(20, 1, 1), 10).responses["achieved_ratio"] == pytest.approx(1 / 1.9)
 
 
 def test_quantiles_are_of_the_successful_and_equal_to_numpys(fortio):
     sent = fortio.run(500, 5, 20, noisy(1))
     sent = [dataclasses.replace(s, ok=False, code="503", latency_s=2e-5) if s.iteration % 100 == 7 else s for s in sent]
-    m = ingest([fortio.output(sent, 500, 5, 20, Resolution=1e-6)], Load(500, 5, 20), 5)
+    m = ingest([fortio.output(sent, 500, 5, 20, Resolution=1e-6)], FixedRate(500, 5, 20), 5)
     good = [s.latency_s for s in sent if s.ok]
     for name, q in QUANTILES.items():
         assert m.responses[f"latency_{name}_s"] == np.quantile(good, q)
@@ -121,7 +121,7 @@ def test_quantiles_are_of_the_successful_and_equal_to_numpys(fortio):
 
 
 def test_two_generators_equal_their_concatenation(fortio):
-    load = Load(500, 5, 10, generators=2)
+    load = FixedRate(500, 5, 10, generators=2)
     first, second = fortio.run(300, 3, 10, noisy(2)), fortio.run(200, 2, 10, noisy(3))
     outputs = [fortio.output(first, 300, 3, 10, name="g1"), fortio.output(second, 200, 2, 10, name="g2")]
     m = ingest(outputs, load, 5)
@@ -138,7 +138,7 @@ def test_a_generator_that_started_later_is_later_in_the_table(fortio):
     later = "2026-11-21T02:46:03.5Z"
     second = fortio.run(10, 1, 2, lambda thread, i: 0.01, start_ns=parse_time_ns(later))
     outputs = [fortio.output(first, 10, 1, 2, name="g1"), fortio.output(second, 10, 1, 2, name="g2", StartTime=later)]
-    m = ingest(outputs, Load(20, 2, 2, generators=2), 1)
+    m = ingest(outputs, FixedRate(20, 2, 2, generators=2), 1)
     assert m.requests.group_by("generator").agg(pl.col("scheduled_start_s").min()).sort("generator").rows() == [
         (0, 0.0),
         (1, 0.5),
@@ -148,7 +148,7 @@ def test_a_generator_that_started_later_is_later_in_the_table(fortio):
 
 def test_a_closed_loop_has_no_schedule(fortio):
     sent = [fortio.Sent(0, i, fortio.START_NS + i * 10**7, 0.01) for i in range(200)]
-    m = ingest([fortio.output(sent, 0, 1, 2)], Load(0, 1, 2), 10)
+    m = ingest([fortio.output(sent, 0, 1, 2)], ClosedLoop(1, 2), 10)
     assert m.responses["achieved_rps"] == pytest.approx(100)
     assert not {"achieved_ratio", "late_ratio", "latency_corrected_p50_s"} & set(m.responses)
     assert m.requests["corrected_latency_s"].null_count() == 200
@@ -157,7 +157,7 @@ def test_a_closed_loop_has_no_schedule(fortio):
 
 def test_a_quantile_of_a_run_is_that_of_the_requests_of_all_its_slices(fortio):
     # The median of 500 requests of 1 ms and 1000 of 3 ms is 3 ms; a mean of the slices' medians would be 2 ms.
-    load = Load(100, 2, 10, slices=2)
+    load = FixedRate(100, 2, 10, slices=2)
     a = fortio.run(100, 2, 10, lambda thread, i: 0.001)
     b = fortio.run(100, 2, 10, lambda thread, i: 0.003)
     a = [dataclasses.replace(s, ok=s.iteration >= 250) for s in a]
@@ -243,7 +243,7 @@ def test_failed_requests_are_not_latencies_in_corrected_quantiles_either():
 
 def test_what_warms_a_slice_up_counts_for_gates_and_not_for_latencies(fortio):
     # Two slices of 4 s behind 1 s each in which every request takes 9 ms and half of them fail.
-    load = Load(100, 2, 4, slices=2, slice_warmup_s=1)
+    load = FixedRate(100, 2, 4, slices=2, slice_warmup_s=1)
     sent = fortio.run(100, 2, 5, lambda thread, i: 0.009 if i < 50 else 0.002)
     sent = [dataclasses.replace(s, ok=s.iteration >= 25) for s in sent]
     m = ingest_slices([[fortio.output(sent, 100, 2, 5, name=f"s{n}")] for n in (1, 2)], load, 100)

@@ -10,7 +10,7 @@ import pytest
 from refused import refused
 
 from meshtrial.design.changes import CHANGES, steps
-from meshtrial.design.study import Load
+from meshtrial.design.load import ChangesUnderLoad
 from meshtrial.errors import RecordError, TestbedError, UsageError
 from meshtrial.load import obeyed
 from meshtrial.load.ingest import Measurement
@@ -49,9 +49,9 @@ def answers(*codes: str, every_s: float = 0.1) -> list[tuple[float, str]]:
     return [(number * every_s, code) for number, code in enumerate(codes)]
 
 
-def load(**more: object) -> Load:
+def load(**more: object) -> ChangesUnderLoad:
     given = {"changes": ("authorization", "weight"), "change_every_s": 1.0, "change_cycles": 1} | more
-    return Load(10, 1, 5, **given)
+    return ChangesUnderLoad(10, 1, 5, **given)
 
 
 def test_the_first_that_obeys_and_all_of_them():
@@ -148,16 +148,16 @@ def test_a_run_has_the_medians_of_its_changes_with_how_exact_they_are():
     measured = obeyed.with_responses(Measurement(requests(), (), {"requests": 5.0}, {}, ()), found, load())
     assert measured.responses == {
         "requests": 5.0,
-        "obeyed_first_weight_s": 0.01,
-        "obeyed_all_weight_s": 0.2,  # of 0.1, 0.2 and never
-        "obeyed_first_deny_s": 0.01,
-        "obeyed_all_deny_s": 0.4,
-        "obeyed_all_allow_s": 0.5,
+        "propagation_first_weight_s": 0.01,
+        "propagation_all_weight_s": 0.2,  # of 0.1, 0.2 and never
+        "propagation_first_deny_s": 0.01,
+        "propagation_all_deny_s": 0.4,
+        "propagation_all_allow_s": 0.5,
         "failed_requests": 3.0,  # what is refused by a denial has not failed
         "change_error_s": 0.03,
     }
     # The moment of the change, and the interval between two requests.
-    assert measured.bounds["obeyed_all_weight_s"] == pytest.approx(0.03 + 1 / 10)
+    assert measured.bounds["propagation_all_weight_s"] == pytest.approx(0.03 + 1 / 10)
 
 
 def test_what_most_changes_never_reach_fails_the_gate():
@@ -200,8 +200,8 @@ def test_a_record_and_its_requests_give_the_same_again():
     assert [(one.name, one.as_before) for one in again] == [("deny", 1), ("allow", 1)]
     given = obeyed.medians(again, load())
     assert given == {
-        **dict.fromkeys(("obeyed_first_deny_s", "obeyed_all_deny_s"), pytest.approx(0.15)),
-        **dict.fromkeys(("obeyed_first_allow_s", "obeyed_all_allow_s"), pytest.approx(0.15)),
+        **dict.fromkeys(("propagation_first_deny_s", "propagation_all_deny_s"), pytest.approx(0.15)),
+        **dict.fromkeys(("propagation_first_allow_s", "propagation_all_allow_s"), pytest.approx(0.15)),
     }
     # A line that was taken from the record leaves changes that do not fit.
     with refused(RecordError, names=["deny"]):

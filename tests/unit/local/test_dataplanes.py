@@ -3,14 +3,15 @@
 import pytest
 from refused import refused
 
-from meshtrial.design.study import Load, Treatment
+from meshtrial.design.load import FixedRate, Load
+from meshtrial.design.study import Treatment
 from meshtrial.errors import UsageError
 from meshtrial.testbed.local.dataplanes import check, tools_of
 
-LOAD = Load(100, 4, 0.5)
-COPIES = Load(100, 4, 0.5, replicas=2, generators=2)
-BYTES = Load(100, 4, 0.5, payload_bytes=1000, protocol="tcp")
-MIXED = Load(100, 4, 0.5, protocol="mixed", generators=2)
+LOAD = FixedRate(100, 4, 0.5)
+COPIES = FixedRate(100, 4, 0.5, replicas=2, generators=2)
+BYTES = FixedRate(100, 4, 0.5, payload_bytes=1000, protocol="tcp")
+MIXED = FixedRate(100, 4, 0.5, protocol="mixed", generators=2)
 
 
 @pytest.mark.parametrize(
@@ -54,12 +55,12 @@ def test_what_cannot_be_is_refused_with_the_reason(name: str, load: Load):
 
 def test_doses_of_telemetry_that_do_not_overlap_are_taken_together():
     check(Treatment.parse("sidecar+mtls+access-log+metrics+tracing"), LOAD)
-    check(Treatment.parse("sidecar+tracing-1pct"), Load(500, 4, 3))
+    check(Treatment.parse("sidecar+tracing-1pct"), FixedRate(500, 4, 3))
 
 
 def test_services_that_nobody_calls_need_somebody_who_tells_of_them():
     with refused(UsageError, names=["unused_services", 200, "tiers", "cluster"]):
-        check(Treatment.parse("sidecar"), Load(100, 4, 0.5, unused_services=200))
+        check(Treatment.parse("sidecar"), FixedRate(100, 4, 0.5, unused_services=200))
 
 
 def test_real_meshes_are_another_backends():

@@ -7,13 +7,14 @@ import pytest
 from building import built
 from refused import refused
 
-from meshtrial.design.study import Load, Treatment
+from meshtrial.design.load import FixedRate
+from meshtrial.design.study import Treatment
 from meshtrial.errors import UsageError
 from meshtrial.testbed.local import resources
 from meshtrial.testbed.local.resources import MIB, Resources, needs, shortfalls
 from meshtrial.testbed.local.tiers import check, has_sidecars
 
-LOAD = Load(200, 200, 5, replicas=200)
+LOAD = FixedRate(200, 200, 5, replicas=200)
 
 
 def test_what_600_proxies_need():
@@ -65,7 +66,7 @@ def test_a_small_machine_refuses_the_large_size_alone(monkeypatch):
 
 def test_connections_that_do_not_divide_are_refused():
     with refused(UsageError):
-        check(Treatment.parse("none"), Load(10, 15, 5, replicas=10))
+        check(Treatment.parse("none"), FixedRate(10, 15, 5, replicas=10))
 
 
 @pytest.mark.parametrize(

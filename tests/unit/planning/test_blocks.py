@@ -14,8 +14,8 @@ from scipy.stats import chi2
 from statsmodels.stats.power import TTestPower
 
 from meshtrial import stats
+from meshtrial.design.load import FixedRate
 from meshtrial.design.plan import make_plan
-from meshtrial.design.study import Load
 from meshtrial.records.store import StudyStore
 
 BLOCKS = 8
@@ -43,7 +43,7 @@ def requests(log_level, within):
 @pytest.fixture
 def record_study(tmp_path, make_study, make_record):
     def make(blocks=BLOCKS, slices=1, within=0.0, shared=False, **more):
-        plan = make_plan(make_study(blocks=blocks, loads=(Load(100, 4, 2, slices=slices),), **more))
+        plan = make_plan(make_study(blocks=blocks, loads=(FixedRate(100, 4, 2, slices=slices),), **more))
         store = StudyStore.create(tmp_path, plan, {})
         for run in plan.runs:
             found = level(run.treatment, run.repetition)

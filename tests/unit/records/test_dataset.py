@@ -3,8 +3,8 @@
 import pytest
 from refused import refused
 
+from meshtrial.design.load import FixedRate
 from meshtrial.design.plan import make_plan
-from meshtrial.design.study import Load
 from meshtrial.errors import UsageError
 from meshtrial.inference import infer
 from meshtrial.records.dataset import StudyData, subset
@@ -13,7 +13,7 @@ from meshtrial.records.dataset import StudyData, subset
 @pytest.fixture
 def data(make_study, make_record, tmp_path) -> StudyData:
     names = ("none", "none-aa", "node-proxy", "sidecar")
-    plan = make_plan(make_study(names, blocks=6, loads=(Load(100, 4, 2), Load(500, 4, 2))))
+    plan = make_plan(make_study(names, blocks=6, loads=(FixedRate(100, 4, 2), FixedRate(500, 4, 2))))
     records = [
         make_record(plan, run, {"latency_p50_s": (1 + names.index(run.treatment)) * (1 + run.sequence / 1e4)})
         for run in plan.runs

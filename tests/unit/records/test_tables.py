@@ -3,8 +3,8 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
+from meshtrial.design.load import CapacitySearch, Ramp
 from meshtrial.design.plan import make_plan
-from meshtrial.design.study import Load
 from meshtrial.records.tables import include, is_result, runs_table
 
 LOAD = "100rps-4c"
@@ -105,7 +105,7 @@ def test_a_treatment_that_fails_by_itself_in_most_blocks_is_saturated(make_study
     assert taken.blocks == (1, 2, 3, 4, 5, 6)
 
 
-@pytest.mark.parametrize("load", [Load(0, 4, 2, search=True), Load(100, 4, 2, ramp=4)], ids=["search", "ramp"])
+@pytest.mark.parametrize("load", [CapacitySearch(4, 2), Ramp(100, 4, 2, steps=4)], ids=["search", "ramp"])
 def test_steps_that_are_meant_to_fail_are_no_result(load, make_study, make_record):
     plan = make_plan(make_study(own_failures="ranked", loads=(load,)))
     assert not is_result(plan, make_record(plan, plan.runs[0], {}, fail="rate"))

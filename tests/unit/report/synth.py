@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from meshtrial.design.load import ClosedLoop, FixedRate, Load
 from meshtrial.design.plan import Plan, PlannedRun, make_plan
 from meshtrial.design.responses import QUANTILES, default_margins
-from meshtrial.design.study import Contrast, Load, Study, Treatment
+from meshtrial.design.study import Contrast, Study, Treatment
 from meshtrial.inference import infer
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import ComponentUsage, GateResult, GeneratorRecord, Proof, RunRecord, VerdictRow
@@ -35,7 +36,7 @@ class Shape:
 
     treatments: tuple[str, ...] = tuple(TREATMENTS)
     blocks: int = 10
-    loads: tuple[Load, ...] = (Load(2000, 10, 6.0),)
+    loads: tuple[Load, ...] = (FixedRate(2000, 10, 6.0),)
     requests: int = 1500
     noise: float = 0.06
     invalid: tuple[str, ...] = ()
@@ -49,7 +50,7 @@ class Shape:
     scales: Mapping[str, Scale] = field(default_factory=dict)
 
 
-TWO_LOADS = (Load(200, 10, 6.0), Load(0, 10, 6.0))
+TWO_LOADS = (FixedRate(200, 10, 6.0), ClosedLoop(10, 6.0))
 # What studies may be like, and what of them a page must bear.
 VARIANTS = {
     "usual": Shape(requests=300),
@@ -91,8 +92,11 @@ def study_data(root: Path, shape: Shape | None = None) -> StudyData:
         blocks=shape.blocks,
         seed=shape.seed,
         contrasts=tuple(Contrast(*pair) for pair in shape.contrasts),
+        correction="holm",
         scales=shape.scales,
         own_failures=shape.own_failures,
+        deployment_mode="sequential",
+        stopping={"rule": "fixed", "n": 10},
         options={"parameters": {"profile": "quick", **drawn, "keepalive": True, "treatments": ""}},
     )
     plan = make_plan(study)
@@ -172,7 +176,7 @@ def _run(
     latency = (1.1e-4 + added) * run_noise * np.exp(rng.normal(0, 0.22, n))
     latency += rng.exponential(4e-4 * tail, n) * (rng.random(n) < 0.03)
     latency += rng.exponential(4e-3 * tail, n) * (rng.random(n) < 0.003)
-    scheduled = np.arange(n) / (load.rps or 2000)
+    scheduled = np.arange(n) / (load.asked_rps or 2000)
     lag = np.abs(rng.normal(0, 3e-5, n))
     frame = pl.DataFrame(
         {
@@ -244,7 +248,7 @@ def _run(
     reasons += [f"proof {p.name} ({p.phase}): expected {p.expected}, saw {p.observed}" for p in proofs if not p.passed]
     started = 1795229100.0 + 8.1 * planned.sequence
     ran = (("fortio", "load", "-qps", "2000"), "1.68.1", 0, started, 6.0)
-    generator = GeneratorRecord(*ran, n, n, 0, load.rps, load.rps, 10, 10, 1e-5, {"200": n})
+    generator = GeneratorRecord(*ran, n, n, 0, load.asked_rps, load.asked_rps, 10, 10, 1e-5, {"200": n})
     return RunRecord(
         **{field: getattr(planned, field) for field in PLANNED},
         plan_sha256=plan.sha256,
@@ -252,8 +256,6 @@ def _run(
         backend="local",
         attempt=attempt,
         app="echo",
-        load_spec=dataclasses.asdict(load),
-        options=dict(plan.study.options),
         started_at="2026-11-21T02:45:00.000+00:00",
         finished_at="2026-11-21T02:45:08.000+00:00",
         start_unix_s=started + (attempt - 1) * 4,

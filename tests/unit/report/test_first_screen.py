@@ -27,7 +27,7 @@ def test_the_picture_holds_every_primary_row_once(data):
 
 
 def test_the_picture_says_which_panels_it_has_no_room_for(synth, tmp_path):
-    loads = tuple(synth.Load(rate, 10, 6.0) for rate in (100, 200, 300, 400, 500, 600, 700))
+    loads = tuple(synth.FixedRate(rate, 10, 6.0) for rate in (100, 200, 300, 400, 500, 600, 700))
     wide = synth.study_data(tmp_path, synth.Shape(loads=loads, blocks=5, requests=300))
     figure = figures.answer(wide)
     assert "has the other 9 too" in figure.caption

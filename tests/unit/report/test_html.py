@@ -161,7 +161,7 @@ def test_hostile_names_stay_text_on_the_page_too(data, tmp_path):
 
 
 def test_the_folder_of_a_recorded_study_is_named_without_the_way_to_it(tmp_path):
-    given = 'study_dir = "/home/someone/data/studies/ambient_vs_no_mesh/20261121T0-abc"\nrun_missing = False'
+    given = 'study_dir = "/home/someone/data/studies/ambient_vs_no_mesh/20261121T0-abc"\nmeasure = False'
     text = export(tmp_path, [new_markdown_cell("# T"), code(given, tags=["injected-parameters"])])
     said = html_text(re.sub(r"<[^>]+>", "", text))
     assert 'study_dir = "ambient_vs_no_mesh/20261121T0-abc"' in said

@@ -8,13 +8,14 @@ import polars as pl
 import pytest
 from refused import missing, refused
 
+from meshtrial.design.load import CapacitySearch, ClosedLoop, FixedRate, Load
 from meshtrial.design.responses import applies, response
-from meshtrial.design.study import Gates, Load, Study
-from meshtrial.errors import MeshtrialError, UsageError
+from meshtrial.design.study import Gates, Study
+from meshtrial.errors import MeshtrialError
 from meshtrial.records.schema import GateResult
 from meshtrial.run import capacity, stage
 
-LOAD = Load(0, 10, 1.0, 0.5, generators=2, search=True)
+LOAD = CapacitySearch(10, 1.0, 0.5, generators=2)
 
 
 @dataclass
@@ -31,16 +32,16 @@ class Pretended:
     connections: set[int] = field(default_factory=set)
 
     def measure(self, deployment, testbed, load: Load, gates: Gates, folder, resolution_s) -> stage.Stage:
-        assert not load.search
-        self.asked.append((load.rps, load.duration_s))
+        assert isinstance(load, FixedRate | ClosedLoop)
+        self.asked.append((load.asked_rps, load.duration_s))
         self.connections.add(load.connections)
         limit = self.limit * (self.flatter if load.duration_s == LOAD.duration_s else 1.0)
-        in_time = load.rps / load.connections < self.timers
-        if not load.closed_loop and not in_time:
+        in_time = load.asked_rps / load.connections < self.timers
+        if not isinstance(load, ClosedLoop) and not in_time:
             limit = min(limit, self.timers * load.connections)
-        achieved = limit if load.closed_loop else min(load.rps, limit)
-        held = load.closed_loop or (load.rps * (1 - gates.rate_tolerance) <= limit and in_time)
-        carried = load.rps < self.generator_limit
+        achieved = limit if isinstance(load, ClosedLoop) else min(load.asked_rps, limit)
+        held = isinstance(load, ClosedLoop) or (load.asked_rps * (1 - gates.rate_tolerance) <= limit and in_time)
+        carried = load.asked_rps < self.generator_limit
         results = (
             GateResult("rate", 0.0, gates.rate_tolerance, held, "" if held else "not held"),
             GateResult("late", self.late, gates.late_ratio, self.late <= gates.late_ratio, ""),
@@ -51,8 +52,8 @@ class Pretended:
         latency_s = load.connections / achieved if self.busy else 1e-5
         requests = pl.DataFrame({"ok": [True] * 1000, "latency_s": [latency_s] * 1000})
         responses = {"achieved_rps": achieved, "latency_p50_s": 0.001, "path_cpu_s_per_request": 1e-5}
-        if not load.closed_loop:
-            responses["achieved_ratio"] = achieved / load.rps
+        if not isinstance(load, ClosedLoop):
+            responses["achieved_ratio"] = achieved / load.asked_rps
         measurement = SimpleNamespace(requests=requests, generators=(SimpleNamespace(requests=1000),))
         return stage.Stage(measurement, (), results, responses, ())  # type: ignore[arg-type]
 
@@ -62,8 +63,8 @@ class Queue(Pretended):
 
     def measure(self, deployment, testbed, load: Load, gates: Gates, folder, resolution_s) -> stage.Stage:
         measured = super().measure(deployment, testbed, load, gates, folder, resolution_s)
-        waiting = 0.001 / max(1e-3, 1 - load.rps / self.limit)
-        count = max(1, round(load.rps * load.duration_s))
+        waiting = 0.001 / max(1e-3, 1 - load.asked_rps / self.limit)
+        count = max(1, round(load.asked_rps * load.duration_s))
         measured.measurement.requests = pl.DataFrame(  # type: ignore[misc]
             {"ok": [True] * count, "latency_s": [0.001] * count, "corrected_latency_s": [waiting] * count}
         )
@@ -159,7 +160,7 @@ def test_a_capacity_far_below_the_closed_loop_is_explained(found):
     class Stalling(Pretended):
         def measure(self, deployment, testbed, load, gates, folder, resolution_s):
             measured = super().measure(deployment, testbed, load, gates, folder, resolution_s)
-            if load.closed_loop:
+            if isinstance(load, ClosedLoop):
                 measured.responses["achieved_rps"] = 4 * self.limit
             return measured
 
@@ -186,14 +187,10 @@ def test_the_files_of_a_stage_that_was_not_confirmed_are_gone(tmp_path):
 
 def test_a_search_is_a_load_of_its_own():
     assert LOAD.label == "capacity-10c"
-    assert not LOAD.closed_loop
-    for bad in ({"rps": 100.0}, {"slices": 2}):
-        with refused(UsageError):
-            replace(LOAD, **bad)
 
 
 def test_which_responses_belong_to_which_load(make_study):
-    plain = Load(100, 4, 2)
+    plain = FixedRate(100, 4, 2)
     assert applies("capacity_rps", LOAD)
     assert not applies("capacity_rps", plain)
     assert applies("latency_p50_s", plain)
@@ -242,7 +239,7 @@ def test_the_grid_lies_where_it_was_drawn_and_the_record_says_where(found):
         pretended = Pretended(1000.0)
         result = found(pretended, LOAD, dither)
         assert result.to_dict()["dither"] == dither
-        assert 1000 / (1 + capacity.RESOLUTION) < result.load.rps <= 1000 / 0.98
+        assert 1000 / (1 + capacity.RESOLUTION) < result.load.asked_rps <= 1000 / 0.98
         asked[dither] = pretended.asked[1][0]
     first = capacity.START * 1000
     assert asked == {d: pytest.approx(first * capacity.FACTOR**d, rel=0.005) for d in asked}

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 from refused import refused
 
+from meshtrial.design.load import CapacitySearch, FixedRate, Ramp
 from meshtrial.design.plan import make_plan
-from meshtrial.design.study import Load
 from meshtrial.errors import RecordError
 from meshtrial.records.store import StudyStore
 from meshtrial.run.duration import asked_s, expected_overhead_s, overhead_s, remaining_s, said
 from meshtrial.stats import TwoLooks
 
-LOAD = Load(100, 4, 2.0, warmup_s=1.0)
+LOAD = FixedRate(100, 4, 2.0, warmup_s=1.0)
 
 
 @pytest.fixture
@@ -35,8 +35,8 @@ def recorded(plan, make_record, spans):
         (LOAD, 3.0),
         (replace(LOAD, slices=4), 9.0),
         (replace(LOAD, slices=4, slice_warmup_s=0.5), 11.0),
-        (replace(LOAD, ramp=4), 3.0),  # its steps share the seconds
-        (replace(LOAD, rps=0, search=True), 33.0),  # 16 steps of 2 s
+        (Ramp.like(LOAD, steps=4), 3.0),  # its steps share the seconds
+        (CapacitySearch.like(LOAD), 33.0),  # 16 steps of 2 s
     ],
 )
 def test_what_a_run_is_asked_for(load, seconds):
@@ -112,7 +112,10 @@ def test_the_newest_study_of_the_name_and_backend_says_what_to_expect(plan, make
 
 def test_a_clusters_block_that_stands_at_once_takes_less_besides(make_study, tmp_path):
     loads = (replace(LOAD, slices=4),)
-    alone, block = (make_plan(make_study(backend="kubernetes", loads=loads, standing=s)) for s in ("run", "block"))
+    alone, block = (
+        make_plan(make_study(backend="kubernetes", loads=loads, deployment_mode=mode))
+        for mode in ("sequential", "concurrent")
+    )
     # Two seconds a slice, and a third of a block's half a minute.
     assert expected_overhead_s(alone, [], tmp_path) == pytest.approx(30.1)
     assert expected_overhead_s(block, [], tmp_path) == pytest.approx(4 * 2 + 30 / 3 + 0.1)

@@ -11,7 +11,7 @@ import pytest
 from refused import refused
 from waiting import wait_for
 
-from meshtrial.design.study import Load
+from meshtrial.design.load import ChangesUnderLoad, Load
 from meshtrial.errors import TestbedError
 from meshtrial.load.obeyed import ChangeTime
 from meshtrial.records import series
@@ -188,8 +188,9 @@ class Changeable:
 
 
 def load(*changes: str, cycles: int = 1, every_s: float = EVERY_S, churn: float = 0.0) -> Load:
-    timing = {"change_every_s": every_s, "change_cycles": cycles} if changes else {}
-    return Load(100, 1, 1, changes=changes, churn_per_min=churn, **timing)
+    return ChangesUnderLoad(
+        100, 1, 1, changes=changes, change_every_s=every_s, change_cycles=cycles, churn_per_min=churn
+    )
 
 
 def test_each_change_has_its_turn_and_what_there_is_not_leaves_its_empty():

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from meshtrial.design.load import CapacitySearch, FixedRate
 from meshtrial.design.plan import make_plan
-from meshtrial.design.study import Load, Study
+from meshtrial.design.study import Study
 from meshtrial.errors import MissingToolError
 from meshtrial.records.schema import GateResult, RunRecord
 from meshtrial.records.store import StudyStore
@@ -15,7 +16,7 @@ from meshtrial.run.held import unheld_before
 from meshtrial.testbed.local import host
 
 HERE = {"cpu_model": "x", "cpus": 2, "cpus_allowed": 2, "memory_bytes": 2**34, "machine": "x86_64"}
-FAST, SEARCH = Load(2000, 4, 2), Load(0, 4, 2, search=True)
+FAST, SEARCH = FixedRate(2000, 4, 2), CapacitySearch(4, 2)
 GATE = GateResult("", 0.2, 0.02, False, "it did not hold")
 
 
@@ -59,7 +60,7 @@ def found(study: Study, root: Path) -> list[tuple[str, str, float, float, str]]:
 
 @pytest.mark.parametrize("check", ["rate", "late", "generator CPU", "generator late"])
 def test_a_treatment_that_fell_behind_in_most_blocks(check, make_study, record, tmp_path):
-    study = make_study(loads=(FAST, Load(200, 4, 2)))
+    study = make_study(loads=(FAST, FixedRate(200, 4, 2)))
     slow = behind(check)
     name = record(study, lambda run: slow(run) if run.load == FAST.label else run, "20260101T000000Z")
     assert found(study, tmp_path) == [("node-proxy", FAST.label, 2000, 1503.5, name)]

@@ -4,8 +4,9 @@ from pathlib import Path
 import pytest
 from unit import pretended
 
+from meshtrial.design.load import FixedRate, Load
 from meshtrial.design.plan import Plan, PlannedRun, make_plan
-from meshtrial.design.study import Load, Study, Treatment
+from meshtrial.design.study import Study, Treatment
 from meshtrial.errors import TestbedError
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput
 from meshtrial.records.schema import ComponentUsage
@@ -99,8 +100,8 @@ class Stands(pretended.Deployment):
 
 @pytest.fixture
 def block(tmp_path: Path, make_study: Callable[..., Study]) -> tuple[StudyStore, list[PlannedRun]]:
-    load = Load(400, 4, 0.5, warmup_s=0.0, slices=3, slice_warmup_s=0.25, trickle_rps=5)
-    plan = make_plan(make_study(blocks=1, loads=(load,), standing="block"))
+    load = FixedRate(400, 4, 0.5, warmup_s=0.0, slices=3, slice_warmup_s=0.25, trickle_rps=5)
+    plan = make_plan(make_study(blocks=1, loads=(load,), deployment_mode="concurrent"))
     return StudyStore.create(tmp_path, plan, {}), list(plan.runs)
 
 

@@ -5,8 +5,9 @@ import re
 
 import pytest
 
+from meshtrial.design.load import FixedRate
 from meshtrial.design.plan import make_plan
-from meshtrial.design.study import Gates, Load
+from meshtrial.design.study import Gates
 from meshtrial.inference.sequential import blocks_in_a_row
 from meshtrial.records.store import StudyStore
 from meshtrial.run import runner
@@ -19,7 +20,7 @@ def told(make_study, make_record, monkeypatch, tmp_path):
     clock = itertools.count(0, 8)
     now = [0.0]
     monkeypatch.setattr(runner.time, "monotonic", lambda: now[0])
-    plan = make_plan(make_study(blocks=2, loads=(Load(100, 4, 2.0, warmup_s=1.0),)))
+    plan = make_plan(make_study(blocks=2, loads=(FixedRate(100, 4, 2.0, warmup_s=1.0),)))
 
     def carry_out(store, _testbed, together, attempt, _waited):
         (planned,) = together

@@ -32,7 +32,7 @@ def test_responses_of_what_a_deployment_tells():
     }
     own = {"push_time_s": 0.1, "not known": 1}
     told = Facts(hold_s=0.2, endpoints=30, proxies=30, responses=own, notes={"spread": 2})
-    beyond, sums = {"latency_beyond_holds_p50_s": 0.003}, {"total_cpu_cores": 0.75, "proxy_cpu_cores": 0.01}
+    beyond, sums = {"latency_net_p50_s": 0.003}, {"total_cpu_cores": 0.75, "proxy_cpu_cores": 0.01}
     expected = {"push_time_s": 0.1, "ready_time_s": 7.0} | beyond | sums
     assert deployment_responses(told, measured, 7.0) == pytest.approx(expected)
     assert told.to_dict() == {"hold_s": 0.2, "endpoints": 30, "proxies": 30, "responses": own, "spread": 2}

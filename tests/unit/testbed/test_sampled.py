@@ -3,7 +3,8 @@
 import pytest
 from refused import refused
 
-from meshtrial.design.study import Load, Treatment
+from meshtrial.design.load import ClosedLoop, FixedRate, Load
+from meshtrial.design.study import Treatment
 from meshtrial.errors import UsageError
 from meshtrial.testbed import sampled
 
@@ -39,10 +40,10 @@ def test_no_requests_prove_nothing():
 @pytest.mark.parametrize(
     ("load", "percent"),
     [
-        (Load(500, 4, 3), 1),
-        (Load(500, 4, 0.75, slices=4), 1),
-        (Load(0, 4, 1), 1),  # as many as it carries
-        (Load(10, 4, 1), 100),
+        (FixedRate(500, 4, 3), 1),
+        (FixedRate(500, 4, 0.75, slices=4), 1),
+        (ClosedLoop(4, 1), 1),  # as many as it carries
+        (FixedRate(10, 4, 1), 100),
     ],
 )
 def test_a_load_that_can_show_it_is_taken(load: Load, percent: float):
@@ -51,4 +52,4 @@ def test_a_load_that_can_show_it_is_taken(load: Load, percent: float):
 
 def test_a_load_that_can_not_is_refused_before_the_study():
     with refused(UsageError):
-        sampled.check(ONE_IN_A_HUNDRED, Load(450, 4, 3), 1)
+        sampled.check(ONE_IN_A_HUNDRED, FixedRate(450, 4, 3), 1)

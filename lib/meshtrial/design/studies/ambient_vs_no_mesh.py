@@ -10,17 +10,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from meshtrial.design.load import Load
 from meshtrial.design.parameters import Taken, split_list
 from meshtrial.design.settings import CALLED, CLUSTER, GENERAL, LOAD, Settings
 from meshtrial.design.studies import common
-from meshtrial.design.study import Contrast, Load, Study, Treatment
+from meshtrial.design.study import Contrast, Study, Treatment
 from meshtrial.errors import UsageError
 
 CONNECTIONS = {"keep-alive": True, "close": False}
 SETTINGS = Taken(
     cell=(
         *("profile", "backend", "treatments", "app", "protocol", "rps", "connections", "duration_s"),
-        *("blocks", "margin", "study_dir", "run_missing", "design"),
+        *("blocks", "margin", "study_dir", "measure", "design"),
     ),
     further=(*GENERAL, *CLUSTER, *LOAD, *CALLED, "closed_loop", "connection"),
     single=("unused_services",),

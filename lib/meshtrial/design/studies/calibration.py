@@ -14,7 +14,7 @@ from meshtrial.design.study import Study
 SETTINGS = Taken(
     cell=(
         *("profile", "backend", "treatments", "delays_us", "rps", "duration_s", "full", "seed"),
-        *("blocks", "margin", "study_dir", "run_missing", "design"),
+        *("blocks", "margin", "study_dir", "measure", "design"),
     ),
     further=(  # the relay has one target
         *GENERAL,

@@ -11,7 +11,8 @@ import msgspec
 
 from meshtrial import stats
 from meshtrial.design.foreseen import INSTEAD, instead_of
-from meshtrial.design.parameters import Taken, split_list
+from meshtrial.design.load import ClosedLoop, FixedRate, Load, Ramp, SlicedLoad
+from meshtrial.design.parameters import Taken, settings_of, split_list
 from meshtrial.design.responses import (
     declared_margins,
     declared_scales,
@@ -22,20 +23,19 @@ from meshtrial.design.responses import (
 from meshtrial.design.sealing import options_of
 from meshtrial.design.settings import Settings
 from meshtrial.design.shares import require_possible
-from meshtrial.design.study import Gates, Load, Study, Treatment, with_pairs
+from meshtrial.design.study import Gates, Study, Treatment, with_pairs
 from meshtrial.errors import UsageError
 
 # fortio's echo, which takes the size of its answer from the request.
 SIZED_APP = "echo"
 # Settings of a session and not of the study.
-UNSEALED = ("design", "study_dir", "run_missing", "part")
+UNSEALED = ("design", "study_dir", "measure", "part")
 # Enough to keep connections open and code in memory, and too little to be in the way of a neighbour's slice.
 TRICKLE_RPS = 5.0
-# What a load takes from the settings as they are.
-_AS_GIVEN = (
-    *("payload_bytes", "response_bytes", "headers", "keepalive", "arrivals", "catchup", "timeout_s"),
-    *("protocol", "replicas", "ramp"),
-)
+# Fields of a load that take more than the setting of the same name.
+_DERIVED = ("connections", "duration_s", "warmup_s", "generators", "unused_services")
+# Fields of a load that are the setting of the same name.
+_AS_SET = sorted(settings_of(Load).keys() & settings_of(Settings).keys() - {*_DERIVED})
 
 
 @dataclass(frozen=True)
@@ -52,22 +52,43 @@ class Profile:
 
 
 def load_from(settings: Settings, profile: Profile) -> Load:
-    """The load: what is set, and the profile's for what was left at 0."""
+    """Return the load that the settings describe: at a fixed rate, in a closed loop, or a ramp.
+
+    The profile gives what is left empty or 0. UsageError for settings that no kind of load has together.
+    """
     slices = settings.slices or (1 if settings.ramp else profile.slices)
-    if settings.closed_loop and settings.rps:
-        raise UsageError(f"closed_loop = True with rps = {settings.rps:g}: a closed loop has no rate; leave one out")
-    return Load(
-        rps=0.0 if settings.closed_loop else settings.rps or profile.rps,
-        connections=(*settings.connections, profile.connections)[0],
-        duration_s=(settings.duration_s or profile.duration_s) / slices,
-        warmup_s=settings.warmup_s or profile.warmup_s,
-        generators=generators_of(settings)[0],
-        unused_services=settings.unused_services[0],
-        slices=slices,
-        slice_warmup_s=(settings.slice_warmup_s or profile.slice_warmup_s) if slices > 1 else 0.0,
-        trickle_rps=TRICKLE_RPS if slices > 1 else 0.0,
-        **{name: getattr(settings, name) for name in _AS_GIVEN},
+    contradictions = (
+        (settings.closed_loop and settings.rps > 0, f"rps = {settings.rps:g}", "no rate"),
+        (settings.closed_loop and settings.ramp > 0, f"ramp = {settings.ramp}", "no rate"),
+        (settings.closed_loop and settings.arrivals != "uniform", f"arrivals = {settings.arrivals!r}", "no schedule"),
     )
+    for is_given, other, lack in contradictions:
+        if is_given:
+            raise UsageError(f"closed_loop = True with {other}: a closed loop has {lack}; leave one out")
+    if settings.ramp and slices > 1:
+        raise UsageError(f"ramp = {settings.ramp} with slices = {slices}: a ramp is not sliced; leave one out")
+    fields = common_fields(settings, profile)
+    if settings.ramp:
+        return Ramp(rps=settings.rps or profile.rps, arrivals=settings.arrivals, steps=settings.ramp, **fields)
+    fields["duration_s"] /= slices
+    if slices > 1:
+        warmup_s = settings.slice_warmup_s or profile.slice_warmup_s
+        fields |= {"slices": slices, "slice_warmup_s": warmup_s, "trickle_rps": TRICKLE_RPS}
+    if settings.closed_loop:
+        return ClosedLoop(**fields)
+    return FixedRate(rps=settings.rps or profile.rps, arrivals=settings.arrivals, **fields)
+
+
+def common_fields(settings: Settings, profile: Profile) -> dict[str, Any]:
+    """Return the fields that every kind of load has; the profile gives what is left empty or 0."""
+    return {
+        "connections": (*settings.connections, profile.connections)[0],
+        "duration_s": settings.duration_s or profile.duration_s,
+        "warmup_s": settings.warmup_s or profile.warmup_s,
+        "generators": generators_of(settings)[0],
+        "unused_services": settings.unused_services[0],
+        **{name: getattr(settings, name) for name in _AS_SET},
+    }
 
 
 def generators_of(settings: Settings) -> tuple[int, ...]:
@@ -185,9 +206,9 @@ def study_of(
         raise UsageError(
             "keep_awake = True: is for the cores of this machine; on a cluster its nodes' owner decides that"
         )
-    standing = settings.standing
-    if standing == "block" and all(load.slices == 1 for load in loads):
-        raise UsageError("standing = 'block': is for runs of several slices, which go round; take slices = 4")
+    is_sliced = any(isinstance(load, SlicedLoad) and load.slices > 1 for load in loads)
+    if settings.deployment_mode == "concurrent" and not is_sliced:
+        raise UsageError("deployment_mode = 'concurrent': is for runs of several slices; take slices = 4")
     rule = stopping_of(settings.stopping, settings.blocks or blocks, settings.alpha)
     declared = primary_of(settings.primary, primary)
     # What a user names stays as it is named.
@@ -213,7 +234,7 @@ def study_of(
         margins=declared_margins([settings.margin], default_margins()),
         scales=declared_scales(split_list(settings.scale), default_scales()),
         own_failures="ranked",
-        standing=standing or ("block" if any(load.slices > 1 for load in loads) else "run"),
+        deployment_mode=settings.deployment_mode or ("concurrent" if is_sliced else "sequential"),
         blocks=rule.most,
         seed=settings.seed,
         alpha=settings.alpha,

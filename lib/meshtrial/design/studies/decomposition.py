@@ -18,7 +18,7 @@ from meshtrial.errors import UsageError
 SETTINGS = Taken(
     cell=(
         *("profile", "backend", "treatments", "protocol", "rps", "connections", "duration_s"),
-        *("blocks", "margin", "study_dir", "run_missing", "design"),
+        *("blocks", "margin", "study_dir", "measure", "design"),
     ),
     further=(*GENERAL, *(name for name in LOAD if name != "replicas"), "protocol", "trace_sampling"),
     single=("connections", "generators"),

@@ -15,7 +15,7 @@ from meshtrial.errors import UsageError
 SETTINGS = Taken(
     cell=(
         *("profile", "backend", "treatments", "app", "protocol", "rps", "connections", "duration_s"),
-        *("blocks", "margin", "study_dir", "run_missing", "design"),
+        *("blocks", "margin", "study_dir", "measure", "design"),
     ),
     further=(*GENERAL, *CLUSTER, *LOAD, *CALLED, "trace_sampling"),
     single=("unused_services",),

@@ -9,20 +9,19 @@ capacity is searched, as a family of its own.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 
+from meshtrial.design.load import CapacitySearch, Load
 from meshtrial.design.parameters import Taken
 from meshtrial.design.settings import CALLED, CLUSTER, GENERAL, LOAD, Settings
 from meshtrial.design.studies import common
-from meshtrial.design.study import Load, Study
+from meshtrial.design.study import Study
 from meshtrial.errors import UsageError
 
 SETTINGS = Taken(
     cell=(
         *("profile", "backend", "treatments", "app", "rates", "objective", "connections", "duration_s"),
-        *("blocks", "margin", "study_dir", "run_missing", "design"),
+        *("blocks", "margin", "study_dir", "measure", "design"),
     ),
     further=(*GENERAL, *CLUSTER, "rates", "objective", "capacity", *(name for name in LOAD if name != "rps"), *CALLED),
     single=("unused_services",),
@@ -55,14 +54,21 @@ def build(settings: Settings) -> Study:
     """The study that these settings describe."""
     profile = PROFILES[settings.profile]
     rates = settings.rates or RATES[settings.profile]
-    one = common.load_from(msgspec.structs.replace(settings, rps=float(rates[0])), profile)
-    one_each = common.over_connections([one], settings, profile.connections)
-    loads = [*common.over_generators((replace(load, rps=float(rate)) for rate in rates for load in one_each), settings)]
+    at_rates = [
+        load
+        for rate in rates
+        for load in common.over_connections(
+            [common.load_from(msgspec.structs.replace(settings, rps=float(rate)), profile)],
+            settings,
+            profile.connections,
+        )
+    ]
+    loads = [*common.over_generators(at_rates, settings)]
     primary = PRIMARY.get(settings.profile, PRIMARY_LONG)
     if settings.objective and not settings.capacity:
         raise UsageError(f"objective = {settings.objective!r}: is for the capacity search; leave capacity on")
     if settings.capacity:
-        loads += [search_of(load, settings.profile, settings.objective) for load in one_each]
+        loads += [search_of(load, settings) for load in at_rates[: len(at_rates) // len(rates)]]
         # Three at the most: where p99 is one of them, the CPU becomes exploratory.
         primary = (*primary[:2], CAPACITY)
     return common.study_of(
@@ -80,18 +86,12 @@ def build(settings: Settings) -> Study:
     )
 
 
-def search_of(load: Load, profile: str, objective: str = "") -> Load:
-    """The capacity search on the same connections."""
-    return replace(
+def search_of(load: Load, settings: Settings) -> CapacitySearch:
+    """The capacity search over the same connections."""
+    return CapacitySearch.like(
         load,
-        rps=0.0,
-        ramp=0,
-        slices=1,
-        slice_warmup_s=0.0,
-        trickle_rps=0.0,
-        search=True,
-        objective=objective,
-        duration_s=STEP_S[profile],
-        warmup_s=SEARCH_WARMUP_S[profile],
+        objective=settings.objective,
+        duration_s=STEP_S[settings.profile],
+        warmup_s=SEARCH_WARMUP_S[settings.profile],
         generators=min(GENERATORS, load.connections),
     )

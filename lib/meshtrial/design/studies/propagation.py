@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import msgspec
-
 from meshtrial.design import changes
+from meshtrial.design.load import ChangesUnderLoad
 from meshtrial.design.parameters import Taken, split_list
 from meshtrial.design.settings import CLUSTER, GENERAL, LOAD, SLICED, Settings
 from meshtrial.design.studies import common
@@ -22,7 +21,7 @@ _WITHOUT = (*SLICED, "duration_s", "keepalive", "response_bytes", "replicas", "g
 SETTINGS = Taken(
     cell=(
         *("profile", "backend", "treatments", "changes", "change_every_s", "cycles", "churn_per_min", "rps"),
-        *("blocks", "margin", "study_dir", "run_missing", "design"),
+        *("blocks", "margin", "study_dir", "measure", "design"),
     ),
     further=(*GENERAL, *(name for name in LOAD if name not in _WITHOUT), "keepalive", "unused_services", *CLUSTER),
     # Kept connections are never moved by what carries connections and not requests.
@@ -44,26 +43,37 @@ CYCLES = {"quick": 2, "standard": 4, "full": 10}
 CHURN: dict[str, tuple[float, ...]] = {"local": (0, 600), "kubernetes": (0, 60)}
 CHANGES = {"local": tuple(changes.CHANGES), "kubernetes": ("authorization", "endpoints")}
 # In this order, as far as they are changed.
-PRIMARY = ("obeyed_all_endpoints_s", "obeyed_all_deny_s", "obeyed_all_weight_s", "obeyed_all_allow_s")
+PRIMARY = (
+    "propagation_all_endpoints_s",
+    "propagation_all_deny_s",
+    "propagation_all_weight_s",
+    "propagation_all_allow_s",
+)
 # One app on a machine, in two versions by itself; on a cluster two Deployments behind one Service.
 APPS = {"local": "echo", "kubernetes": "two-versions"}
 
 
 def build(settings: Settings) -> Study:
     """The study that these settings describe."""
-    profile, backend = settings.profile, settings.backend
+    profile, backend = PROFILES[settings.profile], settings.backend
     asked = tuple(dict.fromkeys(split_list(settings.changes))) or CHANGES[backend]
     if unknown := [name for name in asked if name not in CHANGES[backend]]:
         allowed = ", ".join(CHANGES[backend])
         raise UsageError(f"changes = {settings.changes!r}: {unknown[0]!r} is not known; on {backend}: {allowed}")
-    every_s, cycles = settings.change_every_s or EVERY_S[backend], settings.cycles or CYCLES[profile]
+    every_s, cycles = settings.change_every_s or EVERY_S[backend], settings.cycles or CYCLES[settings.profile]
     # The last change has its time too, and generators may begin a moment after the first turn is counted.
     turns = len(changes.steps(asked, cycles)) + 1
-    given = msgspec.structs.replace(settings, slices=1, duration_s=turns * every_s)
-    load = common.load_from(given, PROFILES[profile])
-    load = replace(load, changes=asked, change_every_s=every_s, change_cycles=cycles)
+    fields = common.common_fields(settings, profile) | {"duration_s": turns * every_s}
+    load = ChangesUnderLoad(
+        rps=settings.rps or profile.rps,
+        arrivals=settings.arrivals,
+        changes=asked,
+        change_every_s=every_s,
+        change_cycles=cycles,
+        **fields,
+    )
     churn = settings.churn_per_min or CHURN[backend]
-    named = {f"obeyed_all_{name}_s" for name in changes.names(asked)}
+    named = {f"propagation_all_{name}_s" for name in changes.names(asked)}
     return common.study_of(
         "propagation",
         settings,
@@ -71,7 +81,7 @@ def build(settings: Settings) -> Study:
         title="From a change until requests obey it",
         question="How long after a change do a first and all requests obey it, and how many fail meanwhile?",
         app=APPS[backend],
-        blocks=PROFILES[profile].blocks,
+        blocks=profile.blocks,
         loads=tuple(
             replace(load, churn_per_min=float(rate), unused_services=n)
             for n in settings.unused_services

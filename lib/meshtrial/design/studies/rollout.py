@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from meshtrial.design.load import RestartUnderLoad
 from meshtrial.design.parameters import Taken
 from meshtrial.design.settings import CLUSTER, GENERAL, LOAD, SLICED, Settings
 from meshtrial.design.studies import common
@@ -17,7 +18,7 @@ from meshtrial.errors import UsageError
 SETTINGS = Taken(
     cell=(
         *("profile", "backend", "treatments", "app", "rps", "connections", "duration_s", "restart_at_s"),
-        *("blocks", "margin", "study_dir", "run_missing", "design"),
+        *("blocks", "margin", "study_dir", "measure", "design"),
     ),
     further=(
         *GENERAL,
@@ -40,7 +41,7 @@ TREATMENTS = {
     "local": ("none", "none-aa", "none+restart-app", "sidecar", "sidecar+restart-app", "sidecar+restart-proxies"),
     "kubernetes": ("none", "none-aa", "none+restart-app", "istio", "istio+restart-app", "istio+restart-control-plane"),
 }
-PRIMARY = ("failed_requests", "longest_gap_s", "latency_around_p90_s")
+PRIMARY = ("failed_requests", "longest_gap_s", "latency_restart_window_p90_s")
 AT, AROUND = 1 / 3, 1 / 2
 # Pods take their time to come and go.
 LEAST_S = {"local": 0.0, "kubernetes": 45.0}
@@ -51,8 +52,14 @@ def build(settings: Settings) -> Study:
     profile = PROFILES[settings.profile]
     profile = replace(profile, duration_s=max(profile.duration_s, LEAST_S[settings.backend]))
     treatments = common.treatments_of(settings.treatments, TREATMENTS[settings.backend])
-    load = common.load_from(settings, profile)
-    at_s = settings.restart_at_s or AT * load.duration_s
+    fields = common.common_fields(settings, profile)
+    load = RestartUnderLoad(
+        rps=settings.rps or profile.rps,
+        arrivals=settings.arrivals,
+        restart_at_s=settings.restart_at_s or AT * fields["duration_s"],
+        around_s=settings.around_s or AROUND * fields["duration_s"],
+        **fields,
+    )
     return common.study_of(
         "rollout",
         settings,
@@ -61,7 +68,7 @@ def build(settings: Settings) -> Study:
         question="How many requests fail when a part is restarted under load, and how long do the others wait?",
         app=settings.app,
         blocks=profile.blocks,
-        loads=(replace(load, restart_at_s=at_s, around_s=settings.around_s or AROUND * load.duration_s),),
+        loads=(load,),
         treatments=treatments,
         primary=PRIMARY,
         contrasts=contrasts_of(treatments),

@@ -16,6 +16,7 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
+from meshtrial.design.load import Ramp
 from meshtrial.design.responses import PERCENTILES
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import GENERATOR_GATES, RunRecord
@@ -109,7 +110,7 @@ def _points(data: StudyData, searches: Sequence[RunRecord]) -> pl.DataFrame:
                 rows += _latencies(run.treatment, float(step["rate_rps"]) / own, step)
     for run in data.included_runs():
         found = capacities.get((run.repetition, run.treatment))
-        rate = float(run.load_spec.get("rps") or 0.0)
+        rate = data.plan.study.load(run.load).asked_rps
         if found and rate and "search" not in run.extra:
             rows += _latencies(run.treatment, rate / found, run.responses)
     schema = {"treatment": pl.String, "share": pl.Float64, "quantile": pl.String, "ms": pl.Float64}
@@ -199,7 +200,7 @@ def ramp(data: StudyData, load: str = "") -> Figure:
     load : str, optional
         Label of a load; the last that rises without it.
     """
-    rising = [one.label for one in data.plan.study.loads if one.ramp]
+    rising = [one.label for one in data.plan.study.loads if isinstance(one, Ramp)]
     load = load or next(iter(reversed(rising)), "")
     rows = _steps_of_ramps(data, load)
     if rows.is_empty():

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from numpy.typing import NDArray
 
+from meshtrial.design.load import CapacitySearch
 from meshtrial.design.responses import MARKED
 from meshtrial.errors import RecordError
 from meshtrial.records.dataset import StudyData
@@ -102,7 +103,7 @@ def _pools(data: StudyData, column: str) -> tuple[list[Pool], list[str]]:
     found: dict[tuple[str, str], list[NDArray[np.float64]]] = {}
     unreadable = []
     # A search ends at a rate of each treatment's own: there is nothing to lay over one another.
-    searches = {load.label for load in data.plan.study.loads if load.search}
+    searches = {load.label for load in data.plan.study.loads if isinstance(load, CapacitySearch)}
     for run in (run for run in data.included_runs() if run.load not in searches):
         try:
             requests = data.latency(run)

@@ -22,7 +22,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from meshtrial.design.study import Load
+from meshtrial.design.load import Load, RestartUnderLoad
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
 from meshtrial.report import frames, palette, sheet, wording
@@ -73,7 +73,7 @@ def course(data: StudyData, load: str = "") -> Figure:
         "beyond it. What rises or falls over the runs alike was not warm, or was heated up."
     )
     asked = data.plan.study.load(load)
-    if asked.around_s:
+    if isinstance(asked, RestartUnderLoad):
         caption += " Shaded: what counts as around the restart."
     return Figure(lambda: _draw(data, drawn, table, asked), _alt(table), caption, table)
 
@@ -153,7 +153,7 @@ def _draw(data: StudyData, panels: Sequence[pl.DataFrame], table: pl.DataFrame, 
             axis.plot(medians["second"], medians["median"], **style)
         axis.set_ylim(bottom=0)
         axis.set_title(title, loc="left")
-        if load.around_s:
+        if isinstance(load, RestartUnderLoad):
             end_s = load.restart_at_s + load.around_s
             axis.axvspan(load.restart_at_s, end_s, color=palette.GREY, alpha=0.12, linewidth=0)
     sheet.key(axes[0], looks)

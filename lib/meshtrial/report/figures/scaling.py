@@ -26,7 +26,7 @@ COST = (
     *("total_memory_bytes", "data_plane_memory_bytes", "app_memory_bytes", "control_plane_memory_bytes"),
 )
 A_REQUEST = ("data_plane_cpu_s_per_request", "proxy_cpu_cores", "proxy_memory_bytes")
-LATENCY = tuple(f"latency_beyond_holds_{key}_s" for key, found in PERCENTILES.items() if found.beyond_holds)
+LATENCY = tuple(f"latency_net_{key}_s" for key, found in PERCENTILES.items() if found.net)
 CONFIGURATION = ("config_time_s", "config_cpu_s", "config_bytes", "push_time_s", "push_bytes")
 CURVE_POINTS = 25
 BEYOND = 1.5  # how far past the largest size a line is drawn, dashed

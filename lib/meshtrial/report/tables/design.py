@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from meshtrial import stats
-from meshtrial.design.study import Gates, Load, Study
+from meshtrial.design.load import Load, SlicedLoad
+from meshtrial.design.study import Gates, Study
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, palette, wording
 from meshtrial.report.markup import Cell, Column, Fragment, Table, facts, fold, join
@@ -39,7 +40,7 @@ def _facts(data: StudyData) -> Table:
             "blocks",
             f"{study.blocks} planned, order {study.order}, drawn from seed {study.seed}, sealed before the first run",
         ),
-        *([("standing", standing)] if (standing := _standing(study)) else []),
+        *([("deployment mode", mode)] if (mode := _deployment_mode(study)) else []),
         ("primary", primary),
         ("families", f"{_families(study)}, error level {level} after {CORRECTIONS[study.correction]}"),
         ("smallest possible p", _smallest(study, kept)),
@@ -48,12 +49,12 @@ def _facts(data: StudyData) -> Table:
     return facts("Decided before the first run", ("what", "decision"), rows)
 
 
-def _standing(study: Study) -> str:
-    """Whether deployments have idle neighbours; nothing of plans that do not say, or have no slices."""
-    sliced = [load for load in study.loads if load.slices > 1]
-    if not study.standing or not sliced:
+def _deployment_mode(study: Study) -> str:
+    """Whether deployments have idle neighbours; nothing of plans without slices."""
+    sliced = [load for load in study.loads if isinstance(load, SlicedLoad) and load.slices > 1]
+    if not sliced:
         return ""
-    if study.standing == "run":
+    if study.deployment_mode == "sequential":
         return "each deployment alone, its slices one after another"
     trickle = max(load.trickle_rps for load in sliced)
     return (
@@ -63,9 +64,11 @@ def _standing(study: Study) -> str:
 
 
 def _load(load: Load) -> str:
-    warm = f", the first {load.slice_warmup_s:g} s of each discarded" if load.slice_warmup_s else ""
-    slices = f" in {load.slices} slices{warm}" if load.slices > 1 else ""
-    return f"{wording.load_text(load)}, measured for {wording.duration(load.slices * load.duration_s)}{slices}"
+    slices = ""
+    if isinstance(load, SlicedLoad) and load.slices > 1:
+        warm = f", the first {load.slice_warmup_s:g} s of each discarded" if load.slice_warmup_s else ""
+        slices = f" in {load.slices} slices{warm}"
+    return f"{wording.load_text(load)}, measured for {wording.duration(load.measured_s)}{slices}"
 
 
 def _families(study: Study) -> str:

@@ -19,7 +19,7 @@ from meshtrial.stats.growth import Slope
 from meshtrial.stats.verdict import block_count
 
 TOTALS = ("total_cpu_cores", "total_memory_bytes")
-COMPARED = (*TOTALS, "latency_beyond_holds_p50_s")
+COMPARED = (*TOTALS, "latency_net_p50_s")
 # What services that nobody calls are thought to cost: of proxies, and of who tells them.
 UNUSED_COST = (
     *("proxy_largest_memory_bytes", "data_plane_memory_bytes", "data_plane_cpu_cores"),

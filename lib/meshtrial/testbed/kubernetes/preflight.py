@@ -95,11 +95,13 @@ def capacity_problems(together: Sequence[Rendered], nodes: Sequence[Node]) -> li
         need += requested(rendered.objects, rendered.setup.mesh)
     for node in nodes:
         room += node.room
-    if app.tiers and load.rps:
-        need = replace(need, cpu=max(need.cpu, load.rps * CORES_PER_TIERED_RPS))
+    if app.tiers and load.asked_rps:
+        need = replace(need, cpu=max(need.cpu, load.asked_rps * CORES_PER_TIERED_RPS))
     count = f"{len(together)} deployments at once, " if len(together) > 1 else ""
     where = f"{app.name} at {load.label}, {count}{need.pods} pods"
-    mend = "take standing=run, lower replicas, or add nodes" if count else "lower rps or replicas, or add nodes"
+    mend = "lower rps or replicas, or add nodes"
+    if count:
+        mend = "take deployment_mode=sequential, lower replicas, or add nodes"
     problems = []
     if need.cpu > room.cpu:
         nodes8 = -(-need.cpu // 8)
@@ -160,7 +162,10 @@ def borrowed_problems(borrowed: Sequence[str], at_once: int) -> list[str]:
     """A namespace that was lent is one, and deployments that stand at once need one each."""
     if not borrowed or at_once < 2:
         return []
-    return [f"namespace {borrowed[0]}: is lent, and {at_once} deployments at once need one each; take standing=run"]
+    return [
+        f"namespace {borrowed[0]}: is lent, and {at_once} deployments at once need one each; "
+        "take deployment_mode=sequential"
+    ]
 
 
 def mesh_problems(cluster: Cluster, installer: MeshInstaller, study: Study, meshes: Mapping[str, Mesh]) -> list[str]:

@@ -186,7 +186,7 @@ class KubernetesTestbed:
         problems += preflight.pull_secret_problems(self.cluster, self.options)
         problems += preflight.namespace_problems(self.applier, (self.namespace, self._probe_namespace))
         problems += preflight.mesh_problems(self.cluster, self.installer, study, self.meshes)
-        largest = max(study.loads, key=lambda item: (item.replicas, item.rps))
+        largest = max(study.loads, key=lambda item: (item.replicas, item.asked_rps))
         together = self.together(study.treatments) if study.take_turns(largest) else [[t] for t in study.treatments]
         problems += preflight.borrowed_problems(borrowed, max(map(len, together)))
         if preflight.pods_have_ipv6(self.cluster):
@@ -196,7 +196,7 @@ class KubernetesTestbed:
                 [self._render(one, largest, app, self.namespace, tokens, NodeAssignment()) for one, app in pairs]
             )
         for group in together if not unplaced else ():
-            anywhere = Block("", np.random.default_rng(0) if study.standing else None)
+            anywhere = Block("", np.random.default_rng(0))
             _, lines = self._settle(group, largest, study.app, anywhere)
             problems += lines
         if nodes and not self._nodes.read([nodes[0].name]):
@@ -351,8 +351,8 @@ class KubernetesTestbed:
         if place is None and not problems:
             problems = [
                 f"{rendered[0].setup.app.name} at {load.label}, {len(rendered)} deployments at once: no nodes have "
-                "room for all of their generators and, apart from these, of their applications; take standing=run, "
-                "or add nodes"
+                "room for all of their generators and, apart from these, of their applications; "
+                "take deployment_mode=sequential, or add nodes"
             ]
         return place or NodeAssignment(), problems
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from meshtrial.design.study import Load, Treatment
+from meshtrial.design.load import ChangesUnderLoad, Load
+from meshtrial.design.study import Treatment
 from meshtrial.envoy.bootstrap import jwt_filters
 from meshtrial.envoy.tokens import AUDIENCE, ISSUER, Tokens
 from meshtrial.errors import UsageError
@@ -122,7 +123,7 @@ def render(setup: Setup) -> Rendered:
         setup = replace(setup, mesh=setup.mesh.carrying(setup.load.protocol, setup.treatment))
     options, treatment, load, app, mesh = setup.options, setup.treatment, setup.load, setup.app, setup.mesh
     features = setup.features
-    if load.changes and not set(load.changes) & set(changes_of(setup)):
+    if isinstance(load, ChangesUnderLoad) and not set(load.changes) & set(changes_of(setup)):
         asked = ", ".join(load.changes)
         raise UsageError(
             f"treatment {treatment.name}: {asked} cannot be changed there under load on the app {app.name}"

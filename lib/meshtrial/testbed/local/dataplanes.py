@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from meshtrial import native
 from meshtrial.design.changes import CHANGES
-from meshtrial.design.study import Load, Treatment
+from meshtrial.design.load import ChangesUnderLoad, Load
+from meshtrial.design.study import Treatment
 from meshtrial.envoy import bootstrap as envoy
 from meshtrial.envoy.bootstrap import Json, Proxy
 from meshtrial.errors import UsageError
@@ -225,7 +226,7 @@ def check(treatment: Treatment, load: Load, app: str = "") -> None:
     if treatment.restart and treatment.restart not in plane.restarts:
         named = ", ".join(f"restart-{part}" for part in plane.restarts)
         raise UsageError(f"treatment {treatment.name}: nothing here is its {treatment.restart}; allowed: {named}")
-    if load.changes and not set(load.changes) & set(plane.changes):
+    if isinstance(load, ChangesUnderLoad) and not set(load.changes) & set(plane.changes):
         able = ", ".join(name for name, other in _DATA_PLANES.items() if other.changes)
         asked = ", ".join(load.changes)
         raise UsageError(f"treatment {treatment.name}: {asked} cannot be changed there under load; allowed: {able}")
