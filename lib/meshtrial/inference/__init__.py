@@ -7,24 +7,23 @@ Everything here is computed from the plan and the run records alone, so deleting
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import polars as pl
 
-from meshtrial import paths
-from meshtrial.design.plan import Plan
+from meshtrial import paths, stats
+from meshtrial.design.plan import ATTEMPTS, Plan
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.inference.diagnosis import same_versions, varying_versions
 from meshtrial.inference.rows import LoadFamilies
-from meshtrial.inference.sequential import blocks_in_a_row, decide, ended, finished_blocks
 from meshtrial.records.columns import VERDICTS, kinds, read_frame, verdict_frame
 from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
 from meshtrial.records.parts import place_of_block
 from meshtrial.records.schema import RunRecord, VerdictRow
 from meshtrial.records.store import StudyStore, write_json
-from meshtrial.records.tables import include, runs_table
+from meshtrial.records.tables import include, is_result, runs_table
 from meshtrial.vocabulary import Word
 
 STOPPING = "stopping.json"
@@ -150,3 +149,47 @@ def _write(store: StudyStore, records: Sequence[RunRecord], table: pl.DataFrame,
     plain = [row.to_dict() for row in rows]
     (store.path / "verdicts.json").write_text(json.dumps(plain, indent=1, allow_nan=False) + "\n")
     verdict_frame(rows).write_parquet(store.path / "verdicts.parquet", compression="zstd")
+
+
+def blocks_in_a_row(plan: Plan, records: Iterable[RunRecord]) -> int:
+    """How many blocks, from the first on, have every run recorded, its repeat included where it needed one."""
+    done = finished_blocks(plan, records)
+    return next((n - 1 for n in range(1, plan.study.blocks + 1) if n not in done), plan.study.blocks)
+
+
+def finished_blocks(plan: Plan, records: Iterable[RunRecord]) -> frozenset[int]:
+    """The blocks whose every run is recorded, wherever they stand in the plan."""
+    last: dict[str, int] = {}
+    done: set[str] = set()
+    for record in records:
+        last[record.run_id] = max(record.attempt, last.get(record.run_id, 0))
+        if is_result(plan, record):
+            done.add(record.run_id)
+    open_ones = {run.repetition for run in plan.runs if run.run_id not in done and last.get(run.run_id, 0) < ATTEMPTS}
+    return frozenset(range(1, plan.study.blocks + 1)) - open_ones
+
+
+def decide(plan: Plan, records: Sequence[RunRecord], blocks: int) -> stats.Decision:
+    """What the declared rule says after so many finished blocks; records of later ones are not looked at."""
+    rule = stats.stopping_rule(plan.study.stopping)
+    if isinstance(rule, stats.FixedN):
+        return rule.decide(stats.Progress(run=blocks, complete=blocks))
+    seen = [record for record in records if record.repetition <= blocks]
+    table = runs_table(plan, seen)
+    complete, widths, conclusive = blocks, {}, True
+    alpha = rule.alpha_first if isinstance(rule, stats.TwoLooks) else rule.alpha
+    for load in plan.study.loads:
+        inclusion = include(plan, seen, load.label)
+        complete = min(complete, len(inclusion.blocks))
+        for response, result in LoadFamilies(plan, table, load.label, inclusion, alpha).primary_results():
+            conclusive &= result.verdict.label.conclusive
+            if result.comparison is not None:
+                key = f"{load.label} {response} {result.treatment}/{result.baseline}"
+                widths[key] = stats.half_width(result.comparison)
+    return rule.decide(stats.Progress(blocks, complete, widths, conclusive))
+
+
+def ended(plan: Plan, records: Sequence[RunRecord]) -> bool:
+    """Whether nothing is left to run: the plan is through, or its rule has stopped it."""
+    finished = blocks_in_a_row(plan, records)
+    return finished == plan.study.blocks or (finished > 0 and decide(plan, records, finished).stop)

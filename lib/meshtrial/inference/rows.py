@@ -18,8 +18,10 @@ from meshtrial.design.study import NO_MESH, Contrast, Study
 from meshtrial.inference.diagnosis import diagnose_family
 from meshtrial.inference.values import FloatArray, LoadBlocks
 from meshtrial.margin import Margin
+from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.records.tables import Inclusion
+from meshtrial.stats.intervals import median_ranks
 from meshtrial.vocabulary import Word
 
 CAPACITY = "capacity_rps"
@@ -270,3 +272,38 @@ def median_of(values: FloatArray) -> float | None:
     """Median of the values that are there; None without any."""
     kept = values[~np.isnan(values)]
     return _finite(float(np.median(kept))) if kept.size else None
+
+
+@dataclass(frozen=True)
+class Described:
+    """What one treatment uses of a part that others lack."""
+
+    load: str
+    response: Response
+    treatment: str
+    # Median over its included runs and an interval of it by order statistics, in the response's stored unit
+    median: float
+    low: float
+    high: float
+    confidence: float  # what the interval reaches; below 1 - alpha where so few runs cannot reach more
+    runs: int
+
+
+def described(data: StudyData) -> tuple[Described, ...]:
+    """By load, response and treatment; nothing where every treatment has every part."""
+    study = data.plan.study
+    rows = []
+    for load in study.loads:
+        blocks = LoadBlocks.of(data.table, load.label)
+        for response in REGISTRY.values():
+            values = blocks.values([treatment.name for treatment in study.treatments], response.name)
+            if not described_only(study, response, values):
+                continue
+            for name, all_values in values.items():
+                own = np.sort(all_values[~np.isnan(all_values)])
+                if len(own):
+                    ends = median_ranks(len(own), study.alpha)
+                    low, high = float(own[ends.rank - 1]), float(own[-ends.rank])
+                    middle = float(np.median(own))
+                    rows.append(Described(load.label, response, name, middle, low, high, ends.confidence, len(own)))
+    return tuple(rows)

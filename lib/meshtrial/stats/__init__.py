@@ -15,13 +15,29 @@ from meshtrial.margin import Margin
 from meshtrial.stats.calibration import CheckResult, run_all
 from meshtrial.stats.comparison import Comparison, Scale, Warning
 from meshtrial.stats.contrast import compare_paired
-from meshtrial.stats.datachecks import coarse_quantile, repeated_values, varying_factors, warm_up
-from meshtrial.stats.diagnostics import FEWEST_BLOCKS, FEWEST_VALUES, Drift, diagnose, drift_of
+from meshtrial.stats.diagnostics import (
+    FEWEST_BLOCKS,
+    FEWEST_VALUES,
+    Drift,
+    coarse_quantile,
+    diagnose,
+    drift_of,
+    repeated_values,
+    varying_factors,
+    warm_up,
+)
 from meshtrial.stats.family import ContrastResult, Family, analyse_family
 from meshtrial.stats.intervals import RankInterval, hodges_lehmann
 from meshtrial.stats.multiplicity import smallest_n, smallest_n_unpaired
-from meshtrial.stats.noise import VarianceComponents, best_slices, variance_components
-from meshtrial.stats.power import blocks_for_difference, blocks_for_equivalence, detectable_effect, upper_sd
+from meshtrial.stats.power import (
+    VarianceComponents,
+    best_slices,
+    blocks_for_difference,
+    blocks_for_equivalence,
+    detectable_effect,
+    upper_sd,
+    variance_components,
+)
 from meshtrial.stats.ranktests import smallest_p, smallest_p_unpaired
 from meshtrial.stats.saturation import Capacity, RateSearch, Rung, bracket, capacity
 from meshtrial.stats.stopping import (

@@ -27,6 +27,7 @@ from meshtrial.stats.intervals import RankInterval, hodges_lehmann, hodges_lehma
 from meshtrial.stats.multiplicity import smallest_n, smallest_n_unpaired
 from meshtrial.stats.power import blocks_for_difference, blocks_for_equivalence, detectable_effect
 from meshtrial.stats.ranktests import (
+    RESOLUTION,
     Alternative,
     FloatArray,
     as_sample,
@@ -81,8 +82,6 @@ def paired_t_interval(mean: float, sd: float, n: int, alpha: float) -> tuple[flo
 
 # how many times the largest difference one of a run that ranks worst is: so far that averages with it are known by size
 _FAR = 1e6
-# no meter resolves one part in 10^12: what is closer is equal up to rounding, whatever the unit
-RESOLUTION = 1e-12
 
 METHODS: dict[Design, tuple[str, str]] = {
     "paired": ("exact signed-rank, Hodges-Lehmann", "paired t, model-based, provisional"),

@@ -16,13 +16,11 @@ from numpy.typing import ArrayLike, NDArray
 from meshtrial.errors import UsageError
 from meshtrial.margin import Margin
 from meshtrial.stats.comparison import Comparison, Design, Scale, Warning
-from meshtrial.stats.contrast import block_differences, compare_paired, compare_unpaired
+from meshtrial.stats.contrast import block_differences, compare_paired, compare_unpaired, margin_differences
 from meshtrial.stats.diagnostics import all_dependent, dependent_blocks, places_differ
-from meshtrial.stats.influence import influence
 from meshtrial.stats.multiplicity import benjamini_hochberg, holm, step_down_max_t
-from meshtrial.stats.noise import NoiseFloor, noise_floor
-from meshtrial.stats.ranktests import FloatArray
-from meshtrial.stats.verdict import Verdict, decide
+from meshtrial.stats.ranktests import FloatArray, leave_one_out_p, smallest_p
+from meshtrial.stats.verdict import NoiseFloor, Verdict, decide, noise_floor
 from meshtrial.vocabulary import NO_TWIN, Correction, Word
 
 Role = Literal["primary", "exploratory", "a/a"]
@@ -344,3 +342,63 @@ def _stopped(stopped: Mapping[str, Word], pair: Pair) -> Word | None:
     """Invalid where either treatment is, else saturated."""
     words = [stopped[name] for name in pair if name in stopped]
     return Word.INVALID if Word.INVALID in words else next(iter(words), None)
+
+
+def influence(
+    treatment: FloatArray,
+    baseline: FloatArray,
+    comparison: Comparison,
+    verdict: Verdict,
+    p_adjusted: float | None,
+    p_equivalence_adjusted: float | None,
+    blocks: Sequence[Hashable],
+) -> tuple[Warning, ...]:
+    """Warn where the verdict would be another one without a single block.
+
+    The family's correction is held at what it was for the full data. Where n - 1 blocks cannot reach it at all, the
+    raw p-value is used: a study at its floor is not fragile by that alone.
+    """
+    c, n = comparison, comparison.n
+    hidden = c.coarse and not verdict.label.conclusive
+    if (
+        c.provisional
+        or hidden
+        or verdict.label in (Word.INVALID, Word.SATURATED, Word.UNSTABLE, Word.DEPENDENT)
+        or p_adjusted is None
+    ):
+        return ()
+    d, atol = block_differences(treatment, baseline, c.scale)
+    one_sided = bool((d > 0).all() or (d < 0).all())
+    if verdict.label.different and c.effect.p <= c.alpha and one_sided and smallest_p(n - 1) * c.m_floor <= c.alpha:
+        return ()  # every block on one side, and n - 1 of them can show it
+    factor = _factor(c.effect.p, p_adjusted, smallest_p(n - 1), c)
+    differs = [p * factor <= c.alpha for p in leave_one_out_p(d, "two-sided", atol)]
+    equal = [False] * n
+    if c.against is not None and p_equivalence_adjusted is not None:
+        x, tied, margin = margin_differences(treatment, baseline, c.against, as_ratio=c.ratio is not None)
+        factor = _factor(c.against.p_equivalence, p_equivalence_adjusted, smallest_p(n - 1, "greater"), c)
+        below = leave_one_out_p(x - margin, "less", tied)
+        above = leave_one_out_p(x + margin, "greater", tied)
+        equal = [max(both) * factor <= c.alpha for both in zip(below, above, strict=True)]
+    if verdict.label.different:
+        flips, becomes = [not x for x in differs], "not be shown"
+    elif verdict.label is Word.EQUIVALENT:
+        flips, becomes = [x or not y for x, y in zip(differs, equal, strict=True)], f"not be {Word.EQUIVALENT}"
+    else:
+        flips, becomes = [x or y for x, y in zip(differs, equal, strict=True)], "be conclusive"
+    deciding = [str(block) for block, flip in zip(blocks, flips, strict=True) if flip]
+    if not deciding:
+        return ()
+    names = ", ".join(deciding[:5])
+    which = (
+        f"block {names}"
+        if len(deciding) == 1
+        else f"any one of {len(deciding)} blocks ({names}{', ...' * (len(deciding) > 5)})"
+    )
+    text = f"without {which} the verdict would {becomes}: read its run logs and gates, keep it, and plan a larger study"
+    return (Warning("influential-block", text),)
+
+
+def _factor(p: float, adjusted: float, smallest: float, c: Comparison) -> float:
+    factor = min(adjusted / p, float(c.m_family)) if p > 0 else float(c.m_family)
+    return factor if smallest * factor <= c.alpha else 1.0

@@ -11,14 +11,18 @@ cost nothing; beyond 512 blocks by the normal limit.
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import special
 
 from meshtrial.errors import UsageError
 from meshtrial.stats.multiplicity import smallest_n
-from meshtrial.stats.ranktests import FloatArray, clean_signed_rank_tail
+from meshtrial.stats.ranktests import RESOLUTION, FloatArray, clean_signed_rank_tail
 
 EFFICIENCY = 0.955
 _TABLE = 512
@@ -137,3 +141,73 @@ def _effect(sd: float, margin: float) -> float:
     if not (sd >= 0 and math.isfinite(sd)) or not margin > 0:
         raise UsageError(f"planning needs a noise of at least 0 and a positive margin, got sd={sd}, margin={margin}")
     return margin / sd if sd > 0 else math.inf
+
+
+# a share of the variance within that an optimiser cannot tell from none
+_NOTHING = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class VarianceComponents:
+    """Nested variance of a response: fresh deployments, and slices measured within one."""
+
+    # Variances between deployments and between the slices of one, in the square of the data's unit (log data: relative
+    # variances)
+    between: float
+    within: float
+
+    def run_variance(self, slices: int) -> float:
+        """Variance of a run that averages `slices` slices of one deployment."""
+        return self.between + self.within / slices
+
+
+def variance_components(deployments: Sequence[ArrayLike]) -> VarianceComponents:
+    """Restricted maximum likelihood for slices nested in deployments (statsmodels' ``MixedLM``).
+
+    The slices of each deployment are on the scale of the analysis, logs for ratios. UsageError with fewer than two
+    deployments, or no deployment with two slices.
+    """
+    groups = [np.asarray(values, dtype=np.float64) for values in deployments]
+    if any(g.ndim != 1 or len(g) == 0 or not np.isfinite(g).all() for g in groups):
+        raise UsageError("every deployment needs at least one finite slice")
+    sizes = [len(g) for g in groups]
+    if len(groups) < 2 or sum(sizes) == len(groups):
+        raise UsageError(
+            f"{len(groups)} deployments with {sum(sizes)} slices cannot tell the two levels apart: "
+            "measure at least 2 fresh deployments, one of them at least twice"
+        )
+    largest = max(float(np.abs(g).max()) for g in groups)
+    if all(
+        np.ptp(g) <= RESOLUTION * largest for g in groups
+    ):  # nothing varies inside a deployment: there is nothing to fit
+        return VarianceComponents(float(np.var([g.mean() for g in groups], ddof=1)), 0.0)
+    # statsmodels takes a second to load, which only plans with several slices need
+    from statsmodels.regression.mixed_linear_model import MixedLM
+    from statsmodels.tools.sm_exceptions import ConvergenceWarning
+
+    values = np.concatenate(groups)
+    # in units of the whole spread, so that the optimiser's tolerance suits latencies and megabytes alike
+    unit = float(values.std())
+    labels = np.repeat(np.arange(len(groups)), [len(g) for g in groups])
+    with warnings.catch_warnings():
+        # deployments that hardly differ put the estimate on the boundary, which is an answer and not a failure
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = MixedLM((values - values.mean()) / unit, np.ones(len(values)), labels)
+        # Powell's search needs no gradient, which has no meaning on the boundary
+        fit = model.fit(reml=True, method="powell", ftol=1e-12)
+    between, within = (float(part) * unit**2 for part in (fit.cov_re[0, 0], fit.scale))
+    return VarianceComponents(between if between > _NOTHING * within else 0.0, within)
+
+
+def best_slices(components: VarianceComponents, cost_outer: float, cost_inner: float, *, most: int = 100) -> int:
+    """Cheapest number of slices a deployment (Kalibera & Jones 2013, section 6.2), from 1 to `most`.
+
+    The costs are seconds: of a fresh deployment beside its slices, and of a slice. `most` is reached where deployments
+    hardly differ.
+    """
+    if not (cost_outer >= 0 and cost_inner > 0):
+        raise UsageError(f"costs are seconds: outer >= 0 and inner > 0, got {cost_outer} and {cost_inner}")
+    if components.between <= 0:
+        return most
+    ideal = math.sqrt(cost_outer / cost_inner * components.within / components.between)
+    return min(most, max(1, math.ceil(ideal - 1e-9)))

@@ -30,6 +30,8 @@ from meshtrial.errors import UsageError
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+# No meter resolves one part in 10^12: closer values are equal up to rounding, whatever their unit.
+RESOLUTION = 1e-12
 # Two samples together, or blocks with ties: each pattern of ties has a distribution of its own, and beyond it the exact
 # one takes seconds. The normal limit is as good there: p-values are within 1e-3 of the exact ones, without ties 1e-4.
 EXACT_RUNS = 120

@@ -10,9 +10,54 @@ import math
 from dataclasses import dataclass
 
 from meshtrial.stats.comparison import Comparison
-from meshtrial.stats.noise import NoiseFloor, effect_size
 from meshtrial.stats.power import blocks_for_difference, blocks_for_equivalence
 from meshtrial.vocabulary import BELOW_MARGIN, MATERIAL, Word, directions
+
+# two blocks' worth of chance less than the usual 5 %: this test stands beside every other one of the study
+SHAKEN_P = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseFloor:
+    """What the study's own A/A contrast shows."""
+
+    floor: float  # size of the apparent effect: max(ratio, 1/ratio) - 1, or |difference| in the response's unit
+    # Smallest and largest effect inside the A/A interval, in the same terms; low is 0 where the interval holds none
+    low: float
+    upper: float
+    p: float  # exact p-value of the A/A contrast; it should not be small
+    level: float = SHAKEN_P  # at which its test rejects: 1 %, or the smallest p-value that six or seven blocks can give
+
+    def shaken(self, margin: float | None) -> bool:
+        """Whether the A/A contrast shows that the run-to-run model does not hold at the size of the margin.
+
+        Nothing differs between baseline and twin, so either their interval lies wholly beyond the margin, or their
+        test rejects at its level while effects beyond the margin are not excluded. A margin is a ratio minus one, or in
+        the response's unit.
+        """
+        beyond = margin is not None and self.low > margin
+        within = margin is not None and self.upper <= margin
+        return beyond or (self.p <= self.level and not within)
+
+
+def noise_floor(twin: Comparison) -> NoiseFloor:
+    """Noise floor from the paired contrast of the baseline's twin with the baseline."""
+    effect = twin.effect
+    size, *ends = (effect_size(value, twin.scale) for value in (effect.estimate, effect.low, effect.high))
+    low = min(ends) if twin.excludes_no_effect else 0.0
+    # Below the floor the interval is model-based and holds alone.
+    level = SHAKEN_P if twin.provisional else max(SHAKEN_P, twin.smallest_p)
+    return NoiseFloor(size, low, max(ends), effect.p, level)
+
+
+def effect_size(value: float, scale: str) -> float:
+    """Distance from "no effect", the same in both directions: max(r, 1/r) - 1 for a ratio, |x| for a difference."""
+    if scale == "difference":
+        return abs(value)
+    if value <= 0:
+        return math.inf
+    return max(value, 1 / value) - 1
+
 
 # Of ten blocks whose differences wander (AR(1), rho 0.8), 1 % have a mean beyond so many of their standard deviations;
 # of eight 2 %, and with rho 0.9 6 to 8 %: a twentyfold latency stays one.

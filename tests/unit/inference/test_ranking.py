@@ -8,8 +8,8 @@ import pytest
 from unit.inference.recorded import planned, rows_of, study_of
 
 from meshtrial.design.plan import PlannedRun
-from meshtrial.inference.described import described
 from meshtrial.inference.ranking import Ranking, rankings
+from meshtrial.inference.rows import described
 from meshtrial.records.dataset import StudyData
 from meshtrial.vocabulary import BETWEEN, Word
 

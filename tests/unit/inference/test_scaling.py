@@ -1,13 +1,14 @@
 """A recorded study with known growth: exponent, marginal cost and knee are found again within their intervals."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from refused import as_reviewed
 from unit.inference.recorded import planned, study_of
 
-from meshtrial.inference.scaling import UNUSED, compare, costs_of_both, growth, growths, judged, ladder, rates
-from meshtrial.inference.scaling_limits import limits
+from meshtrial.inference.scaling import UNUSED, compare, costs_of_both, growth, growths, judged, ladder, limits, rates
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import figures, tables
 
@@ -219,3 +220,28 @@ def test_endpoints_and_rate_are_tabled_where_they_were_crossed(data):
     text = tables.costs_of_endpoints_and_rate(crossed, ["data_plane_memory_bytes"]).text
     assert "1000 endpoints" in text
     assert "1000 requests a second" in text
+
+
+def test_idle_share_gates_and_failures(make_record):
+    plan = planned("scale_out", sizes="30,60", blocks=2, treatments="none,sidecar+mtls")
+    runs = []
+    for run in plan.runs:
+        loaded = run.treatment == "sidecar+mtls" and plan.load_of(run).replicas == 20
+        busy = 0.97 if loaded else 0.4
+        made = make_record(
+            plan,
+            run,
+            {"machine_busy": busy, "achieved_ratio": 0.9 if loaded else 1.0, "requests": 100.0},
+            fail="rate" if loaded and run.repetition == 2 else "",
+        )
+        runs.append(replace(made, extra={"failures": {"5xx": 2 if loaded else 0, "time-out": 0}}))
+    data = study_of(plan, lambda run: {}, runs=runs)
+    found = {(one.treatment, one.endpoints): one for one in limits(data)}
+    held = found["sidecar+mtls", 60]
+    assert held.by_machine
+    assert (held.runs, held.valid, held.failed["5xx"], held.gates) == (2, 1, 4, ("rate 1×",))
+    assert held.sentence.startswith("3 % of the machine idle: the machine was the limit")
+    assert [key for key, one in found.items() if one.by_machine] == [("sidecar+mtls", 60)]
+    as_reviewed(found["none", 30].sentence)
+    figure = figures.machine_limits(data)
+    assert "The machine was the limit for sidecar+mtls at 60 endpoints." in figure.caption

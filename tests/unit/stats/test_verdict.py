@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 from meshtrial.stats import Margin, compare_paired
 from meshtrial.stats.comparison import Comparison
 from meshtrial.stats.contrast import compare_unpaired
-from meshtrial.stats.noise import NoiseFloor, noise_floor
-from meshtrial.stats.verdict import Verdict, decide
+from meshtrial.stats.verdict import NoiseFloor, Verdict, decide, effect_size, noise_floor
 from meshtrial.vocabulary import Word, sentence
 
 
@@ -191,3 +190,27 @@ def test_noise_on_the_difference_scale() -> None:
         c, p_adjusted=c.effect.p, p_material_adjusted=c.against and c.against.p_material, noise=aa, kind="resource"
     )
     assert said(verdict) == "more (material)"
+
+
+def test_floor_is_the_apparent_effect_in_either_direction() -> None:
+    none = np.ones(6)
+    aa = np.array([1.01, 1.02, 1.03, 1.04, 1.05, 1.06])
+    up, down = noise_floor(compare_paired(aa, none)), noise_floor(compare_paired(none, aa))
+    assert up.floor == pytest.approx(0.035, abs=1e-3)
+    assert down.floor == pytest.approx(up.floor)
+    assert up.upper == pytest.approx(0.06)
+
+
+@pytest.mark.parametrize(("blocks", "shaken"), [(5, False), (6, True), (7, True), (10, True)])
+def test_a_twin_that_is_apart_in_every_block_is_seen_by_as_few_as_can_show_it(blocks: int, shaken: bool) -> None:
+    # Up to twice the margin, and down to nearly nothing: the interval is not wholly beyond it.
+    aa = np.linspace(1.001, 1.1, blocks)
+    noise = noise_floor(compare_paired(aa, np.ones(blocks)))
+    assert noise.low < 0.05 < noise.upper
+    assert noise.shaken(0.05) is shaken
+
+
+def test_effect_size() -> None:
+    assert effect_size(1.25, "ratio") == pytest.approx(0.25)
+    assert effect_size(0.8, "ratio") == pytest.approx(0.25)
+    assert effect_size(-3.0, "difference") == 3.0

@@ -13,8 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from meshtrial.design.responses import PERCENTILES, REGISTRY, Response
-from meshtrial.inference.scaling import Growth, growths, judged, varied
-from meshtrial.inference.scaling_limits import LEAST_IDLE, Limit, limits
+from meshtrial.inference.scaling import LEAST_IDLE, Growth, Limit, growths, judged, limits, varied
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, palette, sheet, wording
 from meshtrial.report.figure import Columns, Figure
