@@ -1,12 +1,14 @@
-"""A gate: from verdicts to pass or fire, by rules that the user gives before the verdicts are there.
+"""A CI gate: verdicts pass or fire it, by rules that the user gives before the verdicts exist.
 
-Opinion: a gate decides nothing that the verdict table does not say. It asks which word every primary contrast got; the
-A/A twin and exploratory responses have no say. A word that no rule names passes `fail_on` and breaks `require`: what an
-open verdict does is therefore the user's choice. An unfinished study passes no gate, and neither does a study without
-a primary contrast: nothing was judged there.
+Opinion: a gate decides nothing beyond the verdict table. It compares the verdict of every primary contrast with the
+rules; the A/A twin and exploratory responses do not count. A verdict that no rule names passes `fail_on` and breaks
+`require`, so the user chooses what an open verdict does. An unfinished study passes no gate, and neither does a study
+without a primary contrast.
 
 Limit: every primary response at every load is a family with an error rate of its own, and a gate looks at all of them.
-`GateOutcome.false_alarms` is the bound that follows; few primary responses, or a smaller alpha, keep it low.
+`GateOutcome.false_alarms` is the resulting bound; few primary responses, or a smaller alpha, keep it low.
+
+`ending` says whether a study gave a verdict at all, and which runs were excluded from its verdicts.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from meshtrial.records.parts import part_of
 from meshtrial.records.schema import ContrastKey, GateResult, RunRecord, VerdictRow
 from meshtrial.vocabulary import BELOW_MARGIN, MATERIAL, Word, directions
 
-# As they are typed, and as a verdict's row has them.
+# Qualifiers as typed, and as in a verdict's row.
 QUALIFIERS = {qualifier.replace(" ", "-"): qualifier for qualifier in (MATERIAL, BELOW_MARGIN)}
 FAIL_ON, REQUIRE = "--fail-on", "--require"
 MOST_NAMED = 3
@@ -34,13 +36,13 @@ MOST_NAMED = 3
 
 @dataclass(frozen=True)
 class Rule:
-    """A verdict's word, and the qualifier it must have where one is named."""
+    """A verdict, with a qualifier if one is required."""
 
     word: Word
     qualifier: str = ""
 
     def matches(self, word: Word, qualifier: str) -> bool:
-        """Whether a verdict is meant."""
+        """Whether the rule names this verdict."""
         return word == self.word and (not self.qualifier or qualifier == QUALIFIERS[self.qualifier])
 
     def __str__(self) -> str:
@@ -49,7 +51,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Rules:
-    """What a gate goes by: a primary contrast that is one of `fail_on`, or none of `require`, fires it."""
+    """A primary contrast fires the gate if its verdict is one of `fail_on`, or none of `require`."""
 
     fail_on: tuple[Rule, ...] = ()
     require: tuple[Rule, ...] = ()
@@ -64,7 +66,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Declared:
-    """A primary contrast that was declared: it is to have a verdict."""
+    """A declared primary contrast, which must have a verdict."""
 
     load: str
     response: Response
@@ -74,7 +76,7 @@ class Declared:
 
     @property
     def key(self) -> ContrastKey:
-        """As its row has it."""
+        """Key of its row."""
         return self.load, self.response.name, self.treatment, self.baseline
 
     def __str__(self) -> str:
@@ -84,7 +86,7 @@ class Declared:
 
 @dataclass(frozen=True)
 class Judged:
-    """A primary contrast, its row where it has a verdict at all, and the option that it breaks, with its words."""
+    """A primary contrast, its row if it has a verdict, and the option that it breaks, as typed."""
 
     declared: Declared
     row: VerdictRow | None
@@ -92,13 +94,13 @@ class Judged:
 
     @property
     def word(self) -> Word:
-        """The verdict's word; what has no verdict is invalid."""
+        """The verdict; a contrast without one is invalid."""
         return self.row.verdict if self.row else Word.INVALID
 
     @property
     def sentence(self) -> str:
-        """The verdict as it is printed."""
-        return self.row.sentence if self.row else "no verdict: it was not reported"
+        """The verdict as printed."""
+        return self.row.sentence if self.row else "no verdict: the response was not reported"
 
     def __str__(self) -> str:
         return f"{self.declared}: {self.sentence}"
@@ -106,7 +108,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class GateOutcome:
-    """What a gate came to: every primary contrast, as declared; `alpha` is the error level of a family."""
+    """The result of a gate for every declared primary contrast; `alpha` is the error level of a family."""
 
     rules: Rules
     judged: tuple[Judged, ...]
@@ -114,7 +116,7 @@ class GateOutcome:
 
     @property
     def fired(self) -> bool:
-        """Whether the gate does not pass."""
+        """Whether the gate fails."""
         return bool(self.rules) and (not self.judged or any(one.broken for one in self.judged))
 
     @property
@@ -125,21 +127,21 @@ class GateOutcome:
 
     @property
     def false_alarms(self) -> float:
-        """The share of gates that a difference fires at most by chance, were there none.
+        """Upper bound of the share of gates that fire by chance if nothing differs.
 
-        Half of alpha for each direction that the rules name, in each family. Correction keeps a family at that
-        whatever the number of its contrasts; families are not corrected for each other.
+        It is half of alpha for each direction that the rules name, in each family. Correction keeps that for any number
+        of contrasts; families are not corrected for each other.
         """
-        named = {rule.word for rule in self.rules.fail_on}
-        counted = sum(word in named for one in self.families.values() for word in directions(one.kind))
+        words = {rule.word for rule in self.rules.fail_on}
+        counted = sum(word in words for one in self.families.values() for word in directions(one.kind))
         return min(1.0, counted * self.alpha / 2)
 
     @property
     def line(self) -> str:
-        """The outcome and its reason in one line."""
+        """The result and its reason in one line."""
         if not self.judged:
-            said = "there is no primary contrast to judge"
-            return f"gate fired: {said}" if self.rules else said
+            reason = "there is no primary contrast to judge"
+            return f"gate fired: {reason}" if self.rules else reason
         many = len(self.judged)
         broken = [one for one in self.judged if one.broken]
         if not broken:
@@ -147,19 +149,19 @@ class GateOutcome:
             words = ", ".join(f"{counted[word]} {word}" for word in Word if word in counted)
             head = "gate passed: " if self.rules else ""
             return f"{head}{many} primary contrast{'s' * (many > 1)}: {words}"
-        named = "; ".join(f"{one} ({one.broken})" for one in broken[:MOST_NAMED])
+        listed = "; ".join(f"{one} ({one.broken})" for one in broken[:MOST_NAMED])
         rest = f"; and {len(broken) - MOST_NAMED} more" if len(broken) > MOST_NAMED else ""
-        return " ".join(f"gate fired: {len(broken)} of {many} primary contrasts: {named}{rest}".split())
+        return " ".join(f"gate fired: {len(broken)} of {many} primary contrasts: {listed}{rest}".split())
 
 
 def read_rules(fail_on: Iterable[str] = (), require: Iterable[str] = ()) -> Rules:
-    """Rules as they are typed: ``slower,more`` or ``slower:material``, an item for every time the option was given."""
+    """Read rules as typed, ``slower,more`` or ``slower:material``, one item per use of the option."""
     rules = Rules(_read(FAIL_ON, fail_on), _read(REQUIRE, require))
     for rule in rules.require:
         if rule.word is Word.PROVISIONAL:
             raise UsageError(f"{REQUIRE} provisional: an unfinished study passes no gate; leave it out")
         if rule in rules.fail_on:
-            raise UsageError(f"{FAIL_ON} and {REQUIRE} both name {rule}: no verdict could pass by it; leave one out")
+            raise UsageError(f"{FAIL_ON} and {REQUIRE} both name {rule}, so no verdict could pass; leave one out")
     return rules
 
 
@@ -167,26 +169,26 @@ def _read(option: str, texts: Iterable[str]) -> tuple[Rule, ...]:
     texts = list(texts)
     items = [item for text in texts for item in split_list(text)]
     if texts and not items:
-        raise UsageError(f"{option}: names no verdict; must be one of {', '.join(Word)}")
+        raise UsageError(f"{option}: names no verdict; use one of {', '.join(Word)}")
     return tuple(dict.fromkeys(_rule(option, item) for item in items))
 
 
 def _rule(option: str, item: str) -> Rule:
     typed, colon, qualifier = item.partition(":")
     if typed not in [*Word]:
-        raise UsageError(f"{option} {item}: no verdict is called {typed!r}; must be one of {', '.join(Word)}")
+        raise UsageError(f"{option} {item}: unknown verdict {typed!r}; use one of {', '.join(Word)}")
     word = Word(typed)
     if colon and not word.different:
         different = ", ".join(one for one in Word if one.different)
-        raise UsageError(f"{option} {item}: only a difference has a qualifier, one of {different}")
+        raise UsageError(f"{option} {item}: only a difference has a qualifier; use one of {different}")
     if colon and qualifier not in QUALIFIERS:
         allowed = " and ".join(f"{word}:{name}" for name in QUALIFIERS)
-        raise UsageError(f"{option} {item}: no verdict is {qualifier!r}; must be one of {word}, {allowed}")
+        raise UsageError(f"{option} {item}: unknown qualifier {qualifier!r}; use {word}, {allowed}")
     return Rule(word, qualifier)
 
 
 def declared_by(plan: Plan) -> tuple[Declared, ...]:
-    """The primary contrasts that a plan declares, the twin's apart."""
+    """Return the primary contrasts that a plan declares, except the twin's."""
     study = plan.study
     return tuple(
         Declared(load.label, REGISTRY[name], contrast.treatment, contrast.baseline, contrast.family)
@@ -197,10 +199,10 @@ def declared_by(plan: Plan) -> tuple[Declared, ...]:
 
 
 def judge(rows: Sequence[VerdictRow], declared: Sequence[Declared], rules: Rules, alpha: float) -> GateOutcome:
-    """Hold every declared primary contrast against the rules.
+    """Compare every declared primary contrast with the rules.
 
-    Rows of the twin and exploratory ones are passed over. A declared contrast without a row is invalid, and never
-    passes what is required.
+    Rows of the twin and exploratory rows are ignored. A declared contrast without a row is invalid and never passes
+    `require`.
     """
     primary = {row.key: row for row in rows if not row.twin and not row.exploratory}
     judged = (Judged(one, primary.get(one.key), _broken(primary.get(one.key), rules)) for one in declared)
@@ -217,47 +219,47 @@ def _broken(row: VerdictRow | None, rules: Rules) -> str:
     return "an unfinished study passes no gate" if rules and word is Word.PROVISIONAL else ""
 
 
-# The advice of a check's message stands behind the first colon or semicolon that is in no brackets.
+# A check's message has its advice after the first colon or semicolon outside brackets.
 _ADVICE = re.compile(r"[:;] (?![^(]*\))")
 
 
 @dataclass(frozen=True)
 class Ending:
-    """What a study came to."""
+    """Whether a study gave verdicts, and what was excluded from them."""
 
-    has_verdict: bool  # whether a primary contrast was judged, where one was due
-    excluded: str  # which blocks and treatments were excluded, and why; empty where none was
+    has_verdict: bool  # whether a primary contrast was judged, or no verdict is expected yet
+    excluded: str  # excluded blocks and treatments with the reasons; empty if there are none
 
 
 def ending(data: StudyData, *, measured: bool = True) -> Ending:
-    """What a study came to that was measured now; of one that is only reported, no verdict is due before its end."""
+    """Return the ending of a study; if it was only reported, not `measured`, an unfinished one needs no verdict."""
     judged = [row for row in data.verdicts if not row.exploratory]
     words = {row.verdict for row in judged if not row.twin} or {row.verdict for row in judged}
-    # A part of a divided study gives no verdict by itself.
+    # A part of a divided study has no verdict of its own.
     is_due = part_of(data.plan, data.environment) is None and (measured or Word.PROVISIONAL not in words)
     return Ending(not is_due or not words <= {Word.INVALID, Word.PROVISIONAL}, _excluded(data))
 
 
 def _excluded(data: StudyData) -> str:
-    said = []
-    for load, taken in data.inclusions.items():
+    lines = []
+    for load, inclusion in data.inclusions.items():
         at = f" at {load}" if len(data.plan.study.loads) > 1 else ""
-        if taken.excluded:
-            several = "s" * (len(taken.excluded) > 1)
-            every = len(taken.excluded) == len(data.plan.study.treatments)
-            named = "every treatment" if every else f"treatment{several} {' and '.join(taken.excluded)}"
-            failed = [run for run in taken.chosen.values() if run.treatment in taken.excluded and not run.valid]
-            said.append(f"{named}{at} excluded: {_why(failed)}")
-        if lost := len(taken.excluded_blocks):
-            total = lost + len(taken.blocks) + len(taken.unfinished)
-            failed = [run for runs in taken.excluded_blocks.values() for run in runs]
-            used = f"; the verdicts use the other {len(taken.blocks)}" if taken.blocks else ""
-            said.append(f"{lost} of {total} blocks{at} excluded: {_why(failed)}{used}")
-    return "; ".join(said)
+        if inclusion.excluded:
+            several = "s" * (len(inclusion.excluded) > 1)
+            every = len(inclusion.excluded) == len(data.plan.study.treatments)
+            named = "every treatment" if every else f"treatment{several} {' and '.join(inclusion.excluded)}"
+            failed = [run for run in inclusion.chosen.values() if run.treatment in inclusion.excluded and not run.valid]
+            lines.append(f"{named}{at} excluded: {_why(failed)}")
+        if lost := len(inclusion.excluded_blocks):
+            total = lost + len(inclusion.blocks) + len(inclusion.unfinished)
+            failed = [run for runs in inclusion.excluded_blocks.values() for run in runs]
+            used = f"; the verdicts use the other {len(inclusion.blocks)}" if inclusion.blocks else ""
+            lines.append(f"{lost} of {total} blocks{at} excluded: {_why(failed)}{used}")
+    return "; ".join(lines)
 
 
 def _why(failed: Sequence[RunRecord]) -> str:
-    """The worst value of every check that failed; the first reason of a run that failed no check of load."""
+    """Return the worst value of every failed check, or the first reason of a run that failed none."""
     worst: dict[str, GateResult] = {}
     for gate in (gate for run in failed for gate in run.failed_gates):
         if gate.name not in worst or (gate.value or 0.0) > (worst[gate.name].value or 0.0):

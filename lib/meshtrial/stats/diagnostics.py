@@ -176,7 +176,7 @@ def modes(values: ArrayLike) -> tuple[Warning, ...]:
     upper = int((x > kinds[1]).sum())
     text = (
         f"runs are of two kinds, {len(x) - upper} low and {upper} high (Ashman D = {kinds[0]:.1f}): find what differs "
-        "between them (placement, connection reuse, frequency) and fix it or make it a treatment"
+        "between them (placement, connection reuse, frequency), and fix it or make it a treatment"
     )
     return (Warning("modes", text),)
 
@@ -195,9 +195,9 @@ def baseline_modes(baseline: ArrayLike, twin: ArrayLike | None = None) -> tuple[
     high = values > kinds[1]
     upper, apart = int(high.sum()), float(values[high].mean() - values[~high].mean())
     text = (
-        f"the machine has two states: {len(values) - upper} runs of the baseline and its twin lie low and {upper} lie "
-        f"{change_text(apart)} higher (Ashman D = {kinds[0]:.1f}); blocks take out what a whole block shares, but find "
-        "what changes (other programs, frequency, sleep states) before reading the absolute numbers"
+        f"the machine has two states: {len(values) - upper} runs of the baseline and its twin are low and {upper} are "
+        f"{change_text(apart)} higher (Ashman D = {kinds[0]:.1f}); blocks remove what a whole block shares, but "
+        "find the cause (other programs, frequency, sleep states) before using absolute numbers"
     )
     return (Warning("baseline-modes", text),)
 
@@ -209,8 +209,8 @@ def autocorrelation(baseline: ArrayLike) -> tuple[Warning, ...]:
     if p > LEVEL:
         return ()
     text = (
-        f"the baseline resembles its last block (lag-1 {r:.2f}, p = {p:.2g}): the machine wanders slowly; pairing "
-        "by block takes it out, unpaired comparisons of these runs would not hold"
+        f"the baseline resembles its last block (lag-1 {r:.2f}, p = {p:.2g}): the machine changes slowly; pairing "
+        "by block removes that, but unpaired comparisons of these runs would be wrong"
     )
     return (Warning("autocorrelation", text),)
 
@@ -230,8 +230,8 @@ def dependent_blocks(treatment: ArrayLike, baseline: ArrayLike, *, scale: Scale 
     if p > LEVEL:
         return ()
     text = (
-        f"the effect resembles its last block (lag-1 {r:.2f}, p = {p:.2g}): this treatment feels the machine more than "
-        "its baseline, and its p-value is too small; pause longer between blocks, or spread them over more time"
+        f"the effect resembles its last block (lag-1 {r:.2f}, p = {p:.2g}): this treatment reacts to the machine more "
+        "than its baseline, and its p-value is too small; pause longer between blocks, or spread them over more time"
     )
     return (Warning("dependent-blocks", text),)
 
@@ -250,17 +250,17 @@ def places_differ(
         return ()
     d, known = _known_differences(treatment, baseline, scale)
     groups = {name: d[known & (np.array(places) == name)] for name in dict.fromkeys(places)}
-    held = [values for values in groups.values() if len(values)]
-    if len(held) < 2:
+    nonempty = [values for values in groups.values() if len(values)]
+    if len(nonempty) < 2:
         return ()
-    if _smallest_p([len(values) for values in held]) > LEVEL:
+    if _smallest_p([len(values) for values in nonempty]) > LEVEL:
         sizes = ", ".join(f"{len(values)} in {name}" for name, values in groups.items() if len(values))
         text = (
-            f"too few blocks ({sizes}) to see at {LEVEL:.0%} whether the effect is the same everywhere: read each "
-            "place for itself"
+            f"too few blocks ({sizes}) to test at {LEVEL:.0%} whether the effect is the same everywhere: look at "
+            "each place separately"
         )
         return (Warning("places-too-few", text),)
-    p = permuted_kruskal(held)
+    p = permuted_kruskal(nonempty)
     if p > LEVEL:
         return ()
     each = ", ".join(
@@ -268,7 +268,7 @@ def places_differ(
     )
     text = (
         f"the effect is not the same everywhere (Kruskal-Wallis p = {p:.2g}): {each}; the estimate is a mixture of "
-        "these places, so read each of them, and ask what differs between them"
+        "these places, so look at each of them, and find what differs"
     )
     return (Warning("places-differ", text),)
 
@@ -347,7 +347,7 @@ def drift(values: Mapping[str, ArrayLike], times: Mapping[str, ArrayLike]) -> tu
         return ()
     text = (
         f"runs drift by {change_text(found.size)} over the study (Spearman {found.correlation:+.2f}, p = {found.p:.2g})"
-        "; blocks absorb it, but look for heat, growing logs or a leak, and keep blocks short"
+        "; blocks remove that, but look for heat, growing logs or a leak, and keep blocks short"
     )
     return (Warning("drift", text),)
 
@@ -360,7 +360,7 @@ def position_effect(values: Mapping[str, ArrayLike], positions: Mapping[str, Arr
 
 def carry_over(values: Mapping[str, ArrayLike], previous: Mapping[str, Sequence[str | None]]) -> tuple[Warning, ...]:
     """Warn if residuals depend on the treatment that ran before (`previous_treatments`)."""
-    advice = "something of that treatment outlives its teardown: check for processes and sockets left, or pause longer"
+    advice = "something outlives that treatment: look for remaining processes and sockets, or pause longer"
     return _grouped(values, previous, "carry-over", "after a run of {group}", advice)
 
 
@@ -382,7 +382,7 @@ def _grouped(
         return ()
     worst = max(arrays, key=lambda label: abs(float(np.median(arrays[label]))))
     size = change_text(float(np.median(arrays[worst])))
-    return (Warning(code, f"runs {where.format(group=worst)} read {size} (Kruskal-Wallis p = {p:.2g}): {advice}"),)
+    return (Warning(code, f"runs {where.format(group=worst)} differ by {size} (Kruskal-Wallis p = {p:.2g}): {advice}"),)
 
 
 def previous_treatments(positions: Mapping[str, ArrayLike]) -> dict[str, list[str | None]]:
@@ -449,8 +449,8 @@ def warm_up(first: ArrayLike, second: ArrayLike) -> tuple[Warning, ...]:
     if interval.p > _LEVEL or abs(change) < _SMALLEST_CHANGE:
         return ()
     text = (
-        f"the second half of a run reads {change:+.1%} against the first (p = {interval.p:.2g}): the system was still "
-        "warming up; lengthen the warm-up"
+        f"the second half of a run differs by {change:+.1%} from the first (p = {interval.p:.2g}): the system was "
+        "still warming up; lengthen the warm-up"
     )
     return (Warning("warm-up", text),)
 
@@ -473,7 +473,7 @@ def coarse_quantile(
         )
     if resolution <= relative_margin * value:
         return ()
-    text = f"{what} is known to {resolution / value:.1%} only, the margin is {relative_margin:.1%}: {finer}"
+    text = f"{what} is known only to {resolution / value:.1%}, the margin is {relative_margin:.1%}: {finer}"
     return (Warning(COARSE_QUANTILE, text),)
 
 
@@ -487,7 +487,7 @@ def repeated_values(values: ArrayLike, *, share: float = 0.5) -> tuple[Warning, 
     different = 1 + int((np.diff(sample) > tolerance).sum())
     if not sample.any() or different >= share * len(sample):
         return ()
-    text = f"{len(sample)} runs show {different} different values: the meter is too coarse for ranks; use a finer one"
+    text = f"{len(sample)} runs show {different} different values: too coarse for ranks; use a finer measurement"
     return (Warning("repeated-values", text),)
 
 
@@ -507,8 +507,8 @@ def varying_factors(groups: Sequence[Hashable], factors: Mapping[str, Sequence[H
             if len(counts) > 1:
                 listed = ", ".join(f"{level} ({n})" for level, n in counts.items())
                 text = (
-                    f"{factor} varies inside {group}: {listed}; its effect is mixed with the noise: fix it, or "
-                    "make it a treatment"
+                    f"{factor} varies inside {group}: {listed}; its effect is mixed with the noise; keep it the same, "
+                    "or make it a treatment"
                 )
                 warnings.append(Warning("varying-factor", text))
     return tuple(warnings)

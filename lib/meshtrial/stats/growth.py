@@ -60,7 +60,7 @@ class Slope:
     warnings: tuple[Warning, ...]
 
     @property
-    def shown(self) -> bool:
+    def significant(self) -> bool:
         """Whether the interval excludes the null."""
         return not self.low <= self.null <= self.high
 
@@ -109,7 +109,7 @@ def slope_over_blocks(values: FloatArray, null: float, alpha: float, extra: tupl
         mean, sd = float(values.mean()), float(values.std(ddof=1))
         low, high = paired_t_interval(mean, sd, n, alpha)
         confidence, method = 1 - alpha, "t over blocks, model-based, provisional"
-        text = f"{n} blocks cannot reach p = {alpha:g}: run at least {floor}"
+        text = f"{n} blocks cannot reach p = {alpha:g}; run at least {floor}"
         warnings = (Warning("below-floor", text), *extra)
     return Slope(result.estimate, low, high, confidence, result.p, null, n, tuple(values.tolist()), method, warnings)
 
@@ -172,20 +172,20 @@ def find_knee(x: ArrayLike, y: ArrayLike, rng: np.random.Generator, *, alpha: fl
     spots = _fit(table[picks].mean(axis=1), grid, solve, away)[0]
     low, high = (float(v) for v in np.quantile(spots, [alpha / 2, 1 - alpha / 2]))
     p, p_smooth = bend_p(sizes, table), _smooth_p(sizes, table, grid, solve, away)
-    shown = max(p, p_smooth) <= alpha
+    found = max(p, p_smooth) <= alpha
     warnings = []
     n, floor = len(table), smallest_n(1, alpha)
     if n < floor:
         warnings.append(Warning("below-floor", f"{n} blocks cannot show a bend: run at least {floor}"))
     elif p > alpha:
-        warnings.append(Warning("no-knee", "a straight line was not refuted: extend the ladder to larger sizes"))
-    elif not shown:
+        warnings.append(Warning("no-knee", "growth is not shown to bend: extend the ladder to larger sizes"))
+    elif not found:
         text = f"growth bends, but two lines are not shown to fit better than a smooth curve (p = {p_smooth:.2g})"
         warnings.append(Warning("no-knee", f"{text}: add sizes where it bends"))
     elif at[0] in (grid[0], grid[-1]):
-        warnings.append(Warning("knee-at-edge", "the bend lies at the end of the ladder: add sizes on that side"))
+        warnings.append(Warning("knee-at-edge", "the bend is at the end of the ladder: add sizes on that side"))
     before, after = float(slope[0]), float(slope[0] + change[0])
-    return Knee(float(at[0]), low, high, before, after, p, p_smooth, shown, tuple(warnings))
+    return Knee(float(at[0]), low, high, before, after, p, p_smooth, found, tuple(warnings))
 
 
 def _smooth_p(sizes: FloatArray, table: FloatArray, grid: FloatArray, solve: FloatArray, away: FloatArray) -> float:
@@ -359,7 +359,7 @@ def _bend(sizes: FloatArray, table: FloatArray, alpha: float) -> tuple[Warning, 
     if len(np.unique(sizes)) < 3 or n < smallest_n(1, alpha):
         return ()
     if n < smallest_n(1, _BEND_LEVEL):
-        text = f"{n} blocks are too few to see at {_BEND_LEVEL:.0%} whether growth bends: judge it by the figure"
+        text = f"{n} blocks are too few to test at {_BEND_LEVEL:.0%} whether growth bends; look at the figure"
         return (Warning("bend-unseen", text),)
     p = bend_p(sizes, table)
     if p > _BEND_LEVEL:
@@ -388,8 +388,8 @@ def marginal_costs(sizes: Mapping[str, ArrayLike], y: ArrayLike, *, alpha: float
     scaled = design / np.abs(design).max(axis=0)
     if len(design) <= len(names) + 1 or np.linalg.cond(scaled) > 1e8:
         raise UsageError(
-            f"{' and '.join(names)} rise in step or have too few rungs: their costs cannot be told apart; "
-            "vary one while the other stays"
+            f"{' and '.join(names)} rise in step or have too few sizes, so their costs cannot be separated; "
+            "vary one while the other is fixed"
         )
     slopes = np.linalg.lstsq(scaled, table.T, rcond=None)[0] / np.abs(design).max(axis=0)[:, None]
     return {name: slope_over_blocks(slopes[i + 1], 0.0, alpha) for i, name in enumerate(names)}

@@ -65,13 +65,13 @@ def rates(history: Sequence[Rung], tolerance: float) -> dict[float, bool | None]
     tries: dict[float, list[bool]] = {}
     for rung in history:
         tries.setdefault(rung.rate, []).append(rung.holds(tolerance))
-    return {rate: True if any(held) else False if len(held) > 1 else None for rate, held in tries.items()}
+    return {rate: True if any(results) else False if len(results) > 1 else None for rate, results in tries.items()}
 
 
 def bracket(history: Sequence[Rung], *, tolerance: float = 0.02) -> Bracket:
     """Bracket the capacity by one series of rates in any order; a rate that failed its only try counts as failed."""
     if not history:
-        raise UsageError("a ladder without a run has no capacity")
+        raise UsageError("without a run there is no capacity")
     state = rates(history, tolerance)
     high = min((rate for rate, kept in state.items() if not kept), default=math.inf)
     low = max((rate for rate, kept in state.items() if kept and rate < high), default=0.0)
@@ -85,7 +85,7 @@ def capacity(repeats: Sequence[Sequence[Rung]], *, alpha: float = 0.05, toleranc
     75 %). `tolerance` is the largest missing share of the rate.
     """
     if not repeats:
-        raise UsageError("capacity needs at least one ladder")
+        raise UsageError("capacity needs at least one series of rates")
     brackets = tuple(bracket(history, tolerance=tolerance) for history in repeats)
     n = len(brackets)
     lows, highs = np.sort([b.low for b in brackets]), np.sort([b.high for b in brackets])
@@ -94,14 +94,14 @@ def capacity(repeats: Sequence[Sequence[Rung]], *, alpha: float = 0.05, toleranc
     warnings = []
     if confidence < 1 - alpha:
         needed = math.ceil(1 - math.log2(alpha))
-        text = f"{n} repeats reach {confidence:.0%} confidence, not {1 - alpha:.0%}: repeat at least {needed} times"
+        text = f"{n} repeats reach {confidence:.0%} confidence, not {1 - alpha:.0%}; repeat at least {needed} times"
         warnings.append(Warning("below-floor", text))
     if math.isinf(highs[-1]):
         warnings.append(
-            Warning("ladder-too-low", "the highest rate was kept: capacity lies above it; extend the ladder")
+            Warning("ladder-too-low", "the highest rate was sustained, so capacity is above it; add higher rates")
         )
     if lows[0] == 0:
-        warnings.append(Warning("ladder-too-high", "the lowest rate failed: capacity lies below it; start lower"))
+        warnings.append(Warning("ladder-too-high", "the lowest rate failed, so capacity is below it; start lower"))
     middle, low, high = float(np.median(lows)), float(lows[k - 1]), float(highs[n - k])
     return Capacity(middle, low, high, confidence, n, brackets, tuple(warnings))
 

@@ -174,7 +174,7 @@ def stopping_rule(data: Mapping[str, Any]) -> StoppingRule:
     options = dict(data)
     name = options.pop("rule", None)
     if name not in _RULES:
-        raise UsageError(f"no stopping rule {name!r}; there are {', '.join(_RULES)}")
+        raise UsageError(f"unknown stopping rule {name!r}; use one of {', '.join(_RULES)}")
     return read(_RULES[name], options, "stopping")
 
 

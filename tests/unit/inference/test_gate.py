@@ -89,7 +89,7 @@ def test_a_missing_row_is_invalid_and_never_what_is_required():
     for require in ("equivalent", "equivalent,invalid"):
         found = judge([], ONE, read_rules(require=[require]), 0.05)
         assert found.fired
-        assert "no verdict: it was not reported" in found.line
+        assert "no verdict: the response was not reported" in found.line
     assert not judge([], ONE, read_rules(["slower"]), 0.05).fired
     assert judge([], ONE, read_rules(["slower,invalid"]), 0.05).fired
 

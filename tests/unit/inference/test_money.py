@@ -162,4 +162,4 @@ def test_the_command_takes_studies_that_scale_out_alone():
     assert "a month at 600 pods" in out
     code, _, err = meshtrial("cost", next(sample.glob("ambient*.zip")), *asked)
     assert code == 2
-    assert "measured one size; take a recorded scale_out study" in err
+    assert "use a recorded scale_out study" in err

@@ -8,7 +8,17 @@ import pytest
 from refused import as_reviewed
 from unit.inference.recorded import planned, study_of
 
-from meshtrial.inference.scaling import UNUSED, compare, costs_of_both, growth, growths, judged, ladder, limits, rates
+from meshtrial.inference.scaling import (
+    UNUSED,
+    compare,
+    costs_of_both,
+    exponent_verdict,
+    growth,
+    growths,
+    ladder,
+    limits,
+    rates,
+)
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import figures, tables
 
@@ -55,14 +65,14 @@ def data():
     return recorded()
 
 
-def test_the_exponent_is_found_judged_and_goes_on(data):
+def test_the_exponent_is_found_exponent_verdict_and_goes_on(data):
     found = growth(data, "sidecar+mtls", "data_plane_cpu_cores")
     assert found.ladder.sizes == SIZES
     assert found.ladder.blocks == tuple(range(1, 11))
     assert found.law.exponent.low <= 1.3 <= found.law.exponent.high
     assert found.law.exponent.high - found.law.exponent.low < 0.06
-    assert judged(found) == "superlinear"
-    assert judged(growth(data, "none", "data_plane_cpu_cores")) == "sublinear"
+    assert exponent_verdict(found) == "superlinear"
+    assert exponent_verdict(growth(data, "none", "data_plane_cpu_cores")) == "sublinear"
     # What bends is predicted by its power law.
     assert found.curve.form == "power law"
     assert found.predict(1200, 0.05).estimate / found.predict(300, 0.05).estimate == pytest.approx(4**1.3, rel=0.05)
@@ -71,7 +81,7 @@ def test_the_exponent_is_found_judged_and_goes_on(data):
 def test_the_cost_of_an_endpoint_is_found_and_a_prediction_beyond_the_sizes_holds_the_truth(data):
     found = growth(data, "sidecar+mtls", "data_plane_memory_bytes")
     assert found.cost.low <= 16 * 2**20 <= found.cost.high
-    assert judged(found) == "about linear"
+    assert exponent_verdict(found) == "about linear"
     at = found.predict(1200, 0.05)
     assert at.low <= memory(1200, "sidecar+mtls") <= at.high
 
@@ -100,7 +110,7 @@ def test_costs_of_endpoints_and_of_rate_are_told_apart():
 
 def test_few_blocks_are_provisional():
     found = growth(recorded(blocks=3), "sidecar+mtls", "data_plane_cpu_cores")
-    assert judged(found) == "inconclusive: at least 6 blocks"
+    assert exponent_verdict(found) == "inconclusive: at least 6 blocks"
     assert "provisional" in found.law.exponent.method
     assert found.law.exponent.low <= 1.3 <= found.law.exponent.high
 
@@ -207,7 +217,7 @@ def test_where_an_interval_holds_no_cost_the_table_says_what_it_would_take():
 
 def test_a_study_of_one_size_is_drawn_against_the_services_that_nobody_calls():
     figure = figures.cost_against_endpoints(unused_recorded(sizes="30"))
-    assert "against services that nobody calls" in figure.caption
+    assert "against unused services" in figure.caption
     assert set(figure.table["sizes"]) == {"0 200 1000"}
     both = figures.cost_against_endpoints(unused_recorded())
     assert "against endpoints" in both.caption

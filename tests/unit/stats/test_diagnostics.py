@@ -36,7 +36,6 @@ from meshtrial.stats.diagnostics import (
     without_blocks,
 )
 from meshtrial.stats.simulate import Noise, run_places, simulate
-from meshtrial.vocabulary import Warning
 
 TREATMENTS = ["none", "none-aa", "a", "b", "c", "d"]
 WHITE = Noise(rho=0.0, drift=0.0, shock_rate=0.0)
@@ -235,7 +234,7 @@ def test_one_state_is_not_called_two(shape: str) -> None:
 def test_what_the_warning_of_two_states_says() -> None:
     (warning,) = baseline_modes(*regimes(np.random.default_rng(2), math.log(2)))
     assert warning.code == "baseline-modes"
-    assert "12 runs of the baseline and its twin lie low and 8 lie +" in warning.message
+    assert "12 runs of the baseline and its twin are low and 8 are +" in warning.message
     assert baseline_modes([1.0] * 10, [1.0] * 10) == ()
     assert baseline_modes([1.0, 2.0]) == ()
 
@@ -271,11 +270,8 @@ def test_places_that_differ_are_found_and_chance_is_not():
     # Two places of four blocks: 2 of 70 ways lie wholly apart, which is no 1 %.
     few = slice(2, 10)
     (warning,) = places_differ(base[few] * effect[few], base[few], where[few])
-    assert warning == Warning(
-        "places-too-few",
-        "too few blocks (4 in a, 4 in b) to see at 1% whether the effect is the same everywhere: read each place for "
-        "itself",
-    )
+    assert warning.code == "places-too-few"
+    assert "(4 in a, 4 in b)" in warning.message
 
 
 def test_a_usual_design_reaches_the_level():

@@ -35,7 +35,7 @@ def test_what_a_slope_that_is_not_shown_would_take_is_what_the_test_of_so_many_b
         return np.array([[0.0, cost + noise] for noise in rng.normal(0, 1, blocks)])
 
     asked = marginal_cost([0, 1], [[0, 1.4], [0, -1.2], [0, 0.9], [0, -0.3], [0, 0.1], [0, 1.1], [0, -0.6], [0, 0.5]])
-    assert not asked.shown
+    assert not asked.significant
     sd = np.std(asked.blocks, ddof=1)
     wanted = asked.blocks_of_a_new_study(0.05)
     assert wanted > asked.n

@@ -121,7 +121,7 @@ def _cost(slope: Slope, name: str, times: float) -> Cell | None:
 
 def _needed(slope: Slope, name: str, alpha: float) -> str:
     found = slope.smallest_found(alpha)
-    if slope.shown or not found:
+    if slope.significant or not found:
         return ""
     finds = f"{slope.n} blocks find {wording.in_unit(name, found * _THOUSAND)}"
     blocks = slope.blocks_of_a_new_study(alpha)
