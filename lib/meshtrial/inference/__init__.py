@@ -25,7 +25,7 @@ from meshtrial.records.parts import place_of_block
 from meshtrial.records.schema import RunRecord, VerdictRow
 from meshtrial.records.store import StudyStore, write_json
 from meshtrial.records.tables import include, is_result, runs_table
-from meshtrial.vocabulary import QUALIFIERS, Word
+from meshtrial.vocabulary import QUALIFIERS, VerdictLabel
 
 STOPPING = "stopping.json"
 _WORDS = ("label", "sentence", "mde", "blocks_needed", "warnings")
@@ -64,7 +64,7 @@ def judge(
         return rows
     # An unfinished study has numbers and no verdict, which would be an early look.
     progress = f"{len(finished_blocks(plan, records))} of {plan.study.blocks} blocks"
-    return [replace(row, verdict=Word.PROVISIONAL, qualifier=progress, blocks_needed=None) for row in rows]
+    return [replace(row, verdict=VerdictLabel.PROVISIONAL, qualifier=progress, blocks_needed=None) for row in rows]
 
 
 def analyse(store: StudyStore) -> StudyData:
@@ -83,7 +83,7 @@ def infer_recorded(store: StudyStore, records: Sequence[RunRecord]) -> tuple[pl.
 
 
 def read_study(store: StudyStore) -> StudyData:
-    """Return a study as it was last analysed, without computing anything.
+    """Return a study with its last recorded analysis, without computing anything.
 
     Raise RecordError if it was never analysed, or by another version.
     """

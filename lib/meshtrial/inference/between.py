@@ -2,7 +2,7 @@
 
 Opinion: a study is one day, and days are a sample like runs. Within a study a treatment and its baseline share their
 blocks. Two studies share nothing, so a difference between them may come from the version or only from the day, and no
-test can tell which. A difference between studies is tested against the noise inside them and reported with that
+test can separate the two. A difference between studies is tested against the noise inside them and reported with that
 reservation. The effect over all studies has an interval that includes the spread between days: random effects by Paule
 and Mandel, with Student's t over the studies. It is never narrower than the noise inside the studies alone would give,
 because a few days that lie close together do not prove that days do. A proxy adds work to a request; if the baseline
@@ -26,10 +26,14 @@ from meshtrial.inference.values import FloatArray, LoadBlocks
 from meshtrial.margin import Margin
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.store import write_json
-from meshtrial.vocabulary import Word
+from meshtrial.vocabulary import VerdictLabel
 
 LEAST_BLOCKS = 2
-WORDS = {Word.EQUIVALENT: "agree within the margin", Word.INCONCLUSIVE: "open", Word.DEPENDENT: "open"}
+WORDS = {
+    VerdictLabel.EQUIVALENT: "agree within the margin",
+    VerdictLabel.INCONCLUSIVE: "open",
+    VerdictLabel.DEPENDENT: "open",
+}
 # Settings in which two plans of one question may differ.
 _MAY_DIFFER = ("seed", "study_dir", "run_missing", "kubeconfig", "context", "namespace", "cluster_file")
 

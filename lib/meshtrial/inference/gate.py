@@ -26,7 +26,7 @@ from meshtrial.inference.rows import primary_names
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.parts import part_of
 from meshtrial.records.schema import ContrastKey, GateResult, RunRecord, VerdictRow
-from meshtrial.vocabulary import BELOW_MARGIN, MATERIAL, Word, directions
+from meshtrial.vocabulary import BELOW_MARGIN, MATERIAL, VerdictLabel, directions
 
 # Qualifiers as typed, and as in a verdict's row.
 QUALIFIERS = {qualifier.replace(" ", "-"): qualifier for qualifier in (MATERIAL, BELOW_MARGIN)}
@@ -38,10 +38,10 @@ MOST_NAMED = 3
 class Rule:
     """A verdict, with a qualifier if one is required."""
 
-    word: Word
+    word: VerdictLabel
     qualifier: str = ""
 
-    def matches(self, word: Word, qualifier: str) -> bool:
+    def matches(self, word: VerdictLabel, qualifier: str) -> bool:
         """Whether the rule names this verdict."""
         return word == self.word and (not self.qualifier or qualifier == QUALIFIERS[self.qualifier])
 
@@ -65,7 +65,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredContrast:
     """A declared primary contrast, which must have a verdict."""
 
     load: str
@@ -88,14 +88,14 @@ class Declared:
 class Judged:
     """A primary contrast, its row if it has a verdict, and the option that it breaks, as typed."""
 
-    declared: Declared
+    declared: DeclaredContrast
     row: VerdictRow | None
     broken: str = ""
 
     @property
-    def word(self) -> Word:
+    def word(self) -> VerdictLabel:
         """The verdict; a contrast without one is invalid."""
-        return self.row.verdict if self.row else Word.INVALID
+        return self.row.verdict if self.row else VerdictLabel.INVALID
 
     @property
     def sentence(self) -> str:
@@ -146,7 +146,7 @@ class GateOutcome:
         broken = [one for one in self.judged if one.broken]
         if not broken:
             counted = Counter(one.word for one in self.judged)
-            words = ", ".join(f"{counted[word]} {word}" for word in Word if word in counted)
+            words = ", ".join(f"{counted[word]} {word}" for word in VerdictLabel if word in counted)
             head = "gate passed: " if self.rules else ""
             return f"{head}{many} primary contrast{'s' * (many > 1)}: {words}"
         listed = "; ".join(f"{one} ({one.broken})" for one in broken[:MOST_NAMED])
@@ -158,7 +158,7 @@ def read_rules(fail_on: Iterable[str] = (), require: Iterable[str] = ()) -> Rule
     """Read rules as typed, ``slower,more`` or ``slower:material``, one item per use of the option."""
     rules = Rules(_read(FAIL_ON, fail_on), _read(REQUIRE, require))
     for rule in rules.require:
-        if rule.word is Word.PROVISIONAL:
+        if rule.word is VerdictLabel.PROVISIONAL:
             raise UsageError(f"{REQUIRE} provisional: an unfinished study passes no gate; leave it out")
         if rule in rules.fail_on:
             raise UsageError(f"{FAIL_ON} and {REQUIRE} both name {rule}, so no verdict could pass; leave one out")
@@ -169,17 +169,17 @@ def _read(option: str, texts: Iterable[str]) -> tuple[Rule, ...]:
     texts = list(texts)
     items = [item for text in texts for item in split_list(text)]
     if texts and not items:
-        raise UsageError(f"{option}: names no verdict; use one of {', '.join(Word)}")
+        raise UsageError(f"{option}: names no verdict; use one of {', '.join(VerdictLabel)}")
     return tuple(dict.fromkeys(_rule(option, item) for item in items))
 
 
 def _rule(option: str, item: str) -> Rule:
     typed, colon, qualifier = item.partition(":")
-    if typed not in [*Word]:
-        raise UsageError(f"{option} {item}: unknown verdict {typed!r}; use one of {', '.join(Word)}")
-    word = Word(typed)
+    if typed not in [*VerdictLabel]:
+        raise UsageError(f"{option} {item}: unknown verdict {typed!r}; use one of {', '.join(VerdictLabel)}")
+    word = VerdictLabel(typed)
     if colon and not word.different:
-        different = ", ".join(one for one in Word if one.different)
+        different = ", ".join(one for one in VerdictLabel if one.different)
         raise UsageError(f"{option} {item}: only a difference has a qualifier; use one of {different}")
     if colon and qualifier not in QUALIFIERS:
         allowed = " and ".join(f"{word}:{name}" for name in QUALIFIERS)
@@ -187,18 +187,18 @@ def _rule(option: str, item: str) -> Rule:
     return Rule(word, qualifier)
 
 
-def declared_by(plan: Plan) -> tuple[Declared, ...]:
+def declared_by(plan: Plan) -> tuple[DeclaredContrast, ...]:
     """Return the primary contrasts that a plan declares, except the twin's."""
     study = plan.study
     return tuple(
-        Declared(load.label, REGISTRY[name], contrast.treatment, contrast.baseline, contrast.family)
+        DeclaredContrast(load.label, REGISTRY[name], contrast.treatment, contrast.baseline, contrast.family)
         for load in study.loads
         for name in primary_names(plan, load.label)
         for contrast in study.all_contrasts()
     )
 
 
-def judge(rows: Sequence[VerdictRow], declared: Sequence[Declared], rules: Rules, alpha: float) -> GateOutcome:
+def judge(rows: Sequence[VerdictRow], declared: Sequence[DeclaredContrast], rules: Rules, alpha: float) -> GateOutcome:
     """Compare every declared primary contrast with the rules.
 
     Rows of the twin and exploratory rows are ignored. A declared contrast without a row is invalid and never passes
@@ -210,13 +210,13 @@ def judge(rows: Sequence[VerdictRow], declared: Sequence[Declared], rules: Rules
 
 
 def _broken(row: VerdictRow | None, rules: Rules) -> str:
-    word, qualifier = (row.verdict, row.qualifier) if row else (Word.INVALID, "")
+    word, qualifier = (row.verdict, row.qualifier) if row else (VerdictLabel.INVALID, "")
     for rule in rules.fail_on:
         if rule.matches(word, qualifier):
             return f"{FAIL_ON} {rule}"
     if rules.require and (row is None or not any(rule.matches(word, qualifier) for rule in rules.require)):
         return f"{REQUIRE} {','.join(map(str, rules.require))}"
-    return "an unfinished study passes no gate" if rules and word is Word.PROVISIONAL else ""
+    return "an unfinished study passes no gate" if rules and word is VerdictLabel.PROVISIONAL else ""
 
 
 # A check's message has its advice after the first colon or semicolon outside brackets.
@@ -236,8 +236,8 @@ def ending(data: StudyData, *, measured: bool = True) -> Ending:
     judged = [row for row in data.verdicts if not row.exploratory]
     words = {row.verdict for row in judged if not row.twin} or {row.verdict for row in judged}
     # A part of a divided study has no verdict of its own.
-    is_due = part_of(data.plan, data.environment) is None and (measured or Word.PROVISIONAL not in words)
-    return Ending(not is_due or not words <= {Word.INVALID, Word.PROVISIONAL}, _excluded(data))
+    is_due = part_of(data.plan, data.environment) is None and (measured or VerdictLabel.PROVISIONAL not in words)
+    return Ending(not is_due or not words <= {VerdictLabel.INVALID, VerdictLabel.PROVISIONAL}, _excluded(data))
 
 
 def _excluded(data: StudyData) -> str:

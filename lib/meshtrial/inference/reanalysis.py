@@ -1,6 +1,6 @@
 """A recorded study under another margin, error level or baseline, chosen after its runs.
 
-Opinion: whoever knows the numbers can choose a margin that gives the preferred verdict, so the result is never the
+Opinion: a reader who knows the numbers can choose a margin that gives the preferred verdict, so the result is never the
 study's verdict. It is the same inference on the same runs, every row names what was declared instead, and nothing is
 written.
 """
@@ -27,7 +27,7 @@ class Reanalysis:
     """A study under another analysis."""
 
     data: StudyData  # the same runs, with the plan and the verdicts of the other analysis
-    # What was chosen and what was declared instead; empty if both are the same, and then all numbers are too
+    # The choices and the declarations that they replace; empty if both are the same, and then all numbers are too
     changes: str
 
 

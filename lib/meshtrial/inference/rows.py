@@ -22,7 +22,7 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.records.tables import Inclusion
 from meshtrial.stats.intervals import median_ranks
-from meshtrial.vocabulary import Word
+from meshtrial.vocabulary import VerdictLabel
 
 CAPACITY = "capacity_rps"
 
@@ -106,15 +106,15 @@ class LoadFamilies:
             ):
                 yield name, result
 
-    def _stopped(self, response: Response, values: Mapping[str, FloatArray]) -> dict[str, Word]:
+    def _stopped(self, response: Response, values: Mapping[str, FloatArray]) -> dict[str, VerdictLabel]:
         """Return the treatments whose contrasts are not tested, with their verdict."""
-        stopped = {treatment: Word(word) for treatment, word in self.inclusion.excluded.items()}
+        stopped = {treatment: VerdictLabel(word) for treatment, word in self.inclusion.excluded.items()}
         for treatment, own in values.items():
             # A treatment without this response (too few requests for its quantile), or with failed runs only, must not
             # exclude the blocks of others. If a capacity search met the generator's limit in some blocks, nothing is
             # compared, because excluding those blocks would select by outcome.
             if not np.isfinite(own).any() or (response.name == CAPACITY and np.isnan(own).any()):
-                stopped.setdefault(treatment, Word.INVALID)
+                stopped.setdefault(treatment, VerdictLabel.INVALID)
         return stopped
 
 

@@ -35,7 +35,7 @@ _SLICED = re.compile(r"latency_(?P<corrected>corrected_)?(?P<what>p\d+|mean)_s")
 
 
 @dataclass(frozen=True)
-class Need:
+class BlocksNeeded:
     """What one contrast needs."""
 
     treatment: str
@@ -76,7 +76,7 @@ class LoadPlan:
     """What one load of the study shows."""
 
     load: str
-    needs: tuple[Need, ...]
+    needs: tuple[BlocksNeeded, ...]
     seconds_per_block: float
     repeats: float
     treatments: int
@@ -84,7 +84,7 @@ class LoadPlan:
     slices_reason: str
 
     @property
-    def judged(self) -> tuple[Need, ...]:
+    def judged(self) -> tuple[BlocksNeeded, ...]:
         """The contrasts of the family; the A/A twin if nothing else was recorded."""
         return tuple(need for need in self.needs if not need.twin) or self.needs
 
@@ -104,7 +104,7 @@ class LoadPlan:
 
 
 @dataclass(frozen=True)
-class Ask:
+class PlanRequest:
     """The request: margin, error level, power, contrasts of the family."""
 
     response: Response
@@ -123,7 +123,7 @@ def read(path: Path) -> StudyData:
     return StudyData(store.path, store.plan, {}, records, runs_table(store.plan, records))
 
 
-def plan_of(data: StudyData, ask: Ask) -> tuple[LoadPlan, ...]:
+def plan_of(data: StudyData, ask: PlanRequest) -> tuple[LoadPlan, ...]:
     """Return the plan for every load of the study.
 
     Raise UsageError if no load has two complete blocks with the response.
@@ -142,7 +142,7 @@ def plan_of(data: StudyData, ask: Ask) -> tuple[LoadPlan, ...]:
     return tuple(plans)
 
 
-def _needs(data: StudyData, load: str, inclusion: Inclusion, ask: Ask) -> tuple[Need, ...]:
+def _needs(data: StudyData, load: str, inclusion: Inclusion, ask: PlanRequest) -> tuple[BlocksNeeded, ...]:
     every = LoadBlocks.of(data.table, load, inclusion.blocks)
     scale: stats.Scale = data.plan.study.scales.get(ask.response.name, "ratio")
     needs = []
@@ -164,7 +164,7 @@ def _needs(data: StudyData, load: str, inclusion: Inclusion, ask: Ask) -> tuple[
         effect = stats.detectable_effect(len(d), alpha=ask.alpha, m=m, power=ask.power, jointly=True)
         careful = stats.upper_sd(sd, len(d))
         needs.append(
-            Need(
+            BlocksNeeded(
                 treatment=treatment,
                 baseline=baseline,
                 twin=twin,
@@ -203,7 +203,9 @@ def _size(margin: float, scale: stats.Scale) -> float:
     return math.log1p(margin) if scale == "ratio" else margin
 
 
-def _load_plan(data: StudyData, load: str, inclusion: Inclusion, needs: tuple[Need, ...], ask: Ask) -> LoadPlan:
+def _load_plan(
+    data: StudyData, load: str, inclusion: Inclusion, needs: tuple[BlocksNeeded, ...], ask: PlanRequest
+) -> LoadPlan:
     runs = [run for run in data.runs if run.load == load]
     repeats = len(runs) / len({run.run_id for run in runs})
     plan = LoadPlan(load, needs, _block_seconds(data, load), repeats, len({run.treatment for run in runs}), None, "")
@@ -235,7 +237,9 @@ def _own_seconds(run: RunRecord) -> float:
     return max(0.0, (finished - started).total_seconds())
 
 
-def _split(data: StudyData, inclusion: Inclusion, plan: LoadPlan, worst: Need, ask: Ask) -> Slices | str:
+def _split(
+    data: StudyData, inclusion: Inclusion, plan: LoadPlan, worst: BlocksNeeded, ask: PlanRequest
+) -> Slices | str:
     """Return the cheapest division into slices at one load, or the reason why there is none."""
     spec = data.plan.study.load(plan.load)
     if spec.slices < 2:
@@ -301,23 +305,24 @@ def _by_slice(data: StudyData, run: RunRecord, response: str) -> list[float]:
 SCHEMA = "meshtrial.planning/1"
 
 
-def report(data: StudyData, ask: Ask, plans: tuple[LoadPlan, ...]) -> str:
+def report(data: StudyData, ask: PlanRequest, plans: tuple[LoadPlan, ...]) -> str:
     """Return the request and every load's plan as text for a terminal."""
     return "\n\n".join([_head(data, ask), *(_load(plan, ask, len(plans) > 1) for plan in plans)])
 
 
-def _head(data: StudyData, ask: Ask) -> str:
+def _head(data: StudyData, ask: PlanRequest) -> str:
     relative, floor = ask.margin.relative, ask.margin.floor
     sized = " or ".join(filter(None, (f"{100 * relative:g} %" * bool(relative), f"{floor * 1e3:g} ms" * bool(floor))))
     floor_e = stats.smallest_n(ask.contrasts, ask.alpha, "equivalence")
     return _wrap(
         f"{ask.response.label}, margin {sized}, alpha {ask.alpha:g} over {ask.contrasts} contrast"
-        f"{'s' * (ask.contrasts > 1)}, power {ask.power:g}; from {paths.shown(data.path)}. No fewer than {_floor(ask)} "
-        f"blocks can show a difference, and no fewer than {floor_e} can show equivalence, in such a family."
+        f"{'s' * (ask.contrasts > 1)}, power {ask.power:g}; from {paths.display_path(data.path)}. "
+        f"No fewer than {_floor(ask)} blocks can show a difference, and "
+        f"no fewer than {floor_e} can show equivalence, in such a family."
     )
 
 
-def _load(plan: LoadPlan, ask: Ask, several: bool) -> str:
+def _load(plan: LoadPlan, ask: PlanRequest, several: bool) -> str:
     lines = [f"At {plan.load}"] if several else []
     lines.append(
         _wrap(
@@ -369,7 +374,7 @@ def _slices(plan: LoadPlan) -> str:
     )
 
 
-def _floor(ask: Ask) -> int:
+def _floor(ask: PlanRequest) -> int:
     return stats.smallest_n(1, ask.alpha)  # a new study is corrected by max-T, so the family does not matter
 
 
@@ -387,11 +392,11 @@ def _wrap(text: str) -> str:
     return textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False)
 
 
-def to_dict(data: StudyData, ask: Ask, plans: tuple[LoadPlan, ...]) -> dict[str, Any]:
+def to_dict(data: StudyData, ask: PlanRequest, plans: tuple[LoadPlan, ...]) -> dict[str, Any]:
     """Return the request and every load's plan as plain data for ``meshtrial plan --json``."""
     return {
         "schema": SCHEMA,
-        "study": str(paths.shown(data.path)),
+        "study": str(paths.display_path(data.path)),
         "plan_sha256": data.plan.sha256,
         "response": ask.response.name,
         "margin": dataclasses.asdict(ask.margin),

@@ -1,14 +1,13 @@
 """Inference for randomised, blocked trials: pure functions of arrays.
 
 The opinion. The run is the unit and the block pairs the treatments; requests and slices are never replicates. Tests are
-exact, and an interval is the inversion of the test beside it, so that the two never disagree. A family of contrasts
-is declared before the first run and corrected together. What was not shown is `inconclusive`, with the blocks that
-would settle it: "no difference" is never a verdict, and "equivalent" has its own test against a declared margin.
-Callers state their assumptions (paired or not, margin, family); this package chooses the test. Results are frozen and
-carry their warnings.
+exact, and an interval is the inversion of its test, so that the two never disagree. A family of contrasts is declared
+before the first run and corrected together. What was not shown is `inconclusive`, with the blocks that would settle it:
+"no difference" is never a verdict, and "equivalent" has its own test against a declared margin. Callers state their
+assumptions (paired or not, margin, family), and this package chooses the test. Results are frozen and carry warnings.
 
-The limits. Randomised order is assumed, not checked: no test mends a sequential one. Differences of the blocks are
-taken to be symmetric about their centre. `simulate` and `calibration` measure what both assumptions cost.
+The limits. Randomised order is assumed, not checked: no test corrects a sequential one. Block differences are assumed
+to be symmetric about their centre. `simulate` and `calibration` measure what both assumptions cost.
 """
 
 from meshtrial.margin import Margin
@@ -39,7 +38,7 @@ from meshtrial.stats.power import (
     variance_components,
 )
 from meshtrial.stats.ranktests import smallest_p, smallest_p_unpaired
-from meshtrial.stats.saturation import Capacity, RateSearch, Rung, bracket, capacity
+from meshtrial.stats.saturation import Capacity, LoadStep, RateSearch, bracket, capacity
 from meshtrial.stats.stopping import (
     Decision,
     FixedN,

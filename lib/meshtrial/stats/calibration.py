@@ -461,8 +461,8 @@ _AGREEMENT_SHARE = 10
 def run_all(rng_seed: int, repetitions: int = 4000, *, recorded: ArrayLike | None = None) -> tuple[CheckResult, ...]:
     """Run every check with this number of simulated studies per cell.
 
-    Every check has its own random stream, so that one check's size does not change another's numbers. `recorded` has
-    the logs (blocks, treatments) of a recorded A/A study, whose residuals are then used for the same checks.
+    Every check has its own random stream, so its size does not change the numbers of the others. `recorded` has
+    logs (blocks, treatments) of a recorded A/A study; its residuals are then checked too.
     """
     streams = np.random.SeedSequence(rng_seed).spawn(len(CHECKS) + 1)
     rows: list[CheckResult] = []

@@ -90,9 +90,8 @@ METHODS: dict[Design, tuple[str, str]] = {
 
 ORDER_UNKNOWN = Warning(
     "order-unknown",
-    "the runs are not paired and their order is unknown: if one treatment ran wholly before the other, drift alone "
-    "makes a third of identical treatments look different; repeat in randomised blocks (`meshtrial plan`) before "
-    "acting on this",
+    "the runs are not paired and their order is unknown: if all runs of one treatment came first, drift alone makes a "
+    "third of identical treatments differ; repeat in randomised blocks (`meshtrial plan`)",
 )
 
 

@@ -5,8 +5,9 @@ test is valid, and the family itself asks for that (`dependent_blocks`, `all_dep
 
 Each looks at one response at one load. Values are positive and analysed as logs; a family may also ask with
 ``scale="difference"``. Randomised blocks protect the test from drift and position; those warnings say how to make the
-next study sharper. Blocks do not protect from carry-over, a treatment that reacts to the machine more than its baseline
-does, and two kinds of runs. p-values are large-sample approximations at a level of 1 %, which suffices for warnings.
+next study sharper. Blocks do not protect from carry-over, from two kinds of runs, or from a treatment that reacts to
+the machine more than its baseline. p-values are large-sample approximations at a level of 1 %, which suffices for
+warnings.
 """
 
 from __future__ import annotations
@@ -196,8 +197,8 @@ def baseline_modes(baseline: ArrayLike, twin: ArrayLike | None = None) -> tuple[
     upper, apart = int(high.sum()), float(values[high].mean() - values[~high].mean())
     text = (
         f"the machine has two states: {len(values) - upper} runs of the baseline and its twin are low and {upper} are "
-        f"{change_text(apart)} higher (Ashman D = {kinds[0]:.1f}); blocks remove what a whole block shares, but "
-        "find the cause (other programs, frequency, sleep states) before using absolute numbers"
+        f"{change_text(apart)} higher (Ashman D = {kinds[0]:.1f}); find the cause (other programs, frequency, sleep "
+        "states) before using absolute numbers"
     )
     return (Warning("baseline-modes", text),)
 
@@ -216,7 +217,7 @@ def autocorrelation(baseline: ArrayLike) -> tuple[Warning, ...]:
 
 
 def _known_differences(treatment: ArrayLike, baseline: ArrayLike, scale: Scale) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Return the block differences of two treatments, and the mask of those that are finite."""
+    """Return the block differences of two treatments, and the mask of the finite ones."""
     table = log_table({"treatment": treatment, "baseline": baseline}, scale)
     with np.errstate(invalid="ignore"):  # both runs of a block rank worst
         d: FloatArray = table[:, 0] - table[:, 1]
@@ -230,8 +231,8 @@ def dependent_blocks(treatment: ArrayLike, baseline: ArrayLike, *, scale: Scale 
     if p > LEVEL:
         return ()
     text = (
-        f"the effect resembles its last block (lag-1 {r:.2f}, p = {p:.2g}): this treatment reacts to the machine more "
-        "than its baseline, and its p-value is too small; pause longer between blocks, or spread them over more time"
+        f"the effect resembles its last block (lag-1 {r:.2f}, p = {p:.2g}), so its p-value is too small: the treatment "
+        "reacts to the machine more than its baseline; pause longer between blocks"
     )
     return (Warning("dependent-blocks", text),)
 

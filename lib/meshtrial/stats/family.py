@@ -21,7 +21,7 @@ from meshtrial.stats.diagnostics import all_dependent, dependent_blocks, places_
 from meshtrial.stats.multiplicity import benjamini_hochberg, holm, step_down_max_t
 from meshtrial.stats.ranktests import FloatArray, leave_one_out_p, smallest_p
 from meshtrial.stats.verdict import NoiseFloor, Verdict, decide, noise_floor
-from meshtrial.vocabulary import NO_TWIN, Correction, Word
+from meshtrial.vocabulary import NO_TWIN, Correction, VerdictLabel
 
 Role = Literal["primary", "exploratory", "a/a"]
 Adjustment = Literal[Correction, "benjamini-hochberg", "none"]
@@ -233,7 +233,7 @@ def _twin_warnings(sample: _Sample, twin: Comparison | None, noise: NoiseFloor |
             "on small effects"
         )
         warnings.append(Warning("aa-differs", text))
-    if noise.shaken(twin.margin):
+    if noise.noise_exceeds_margin(twin.margin):
         against = "" if twin.margin is None else f", with a margin of {twin.margin:.3g}"
         text = (
             f"baseline and twin differ by {noise.floor:.3g} (p = {twin.effect.p:.2g}){against}: make the machine "
@@ -253,7 +253,7 @@ def analyse_family(
     blocks: Sequence[Hashable] | None = None,  # labels of the blocks
     # Treatments that are invalid or saturated as a whole. They get that verdict, do not exclude the blocks of others,
     # and still count in the family.
-    stopped: Mapping[str, Word] | None = None,
+    stopped: Mapping[str, VerdictLabel] | None = None,
     # The place of each block, if the study was divided over several. Only blocks of one place are then neighbours, and
     # a contrast that differs between places is reported.
     places: Mapping[Any, str] | None = None,
@@ -287,7 +287,7 @@ class _Context:
     """What the judgement of every contrast of a family needs in addition to its own p-values."""
 
     sample: _Sample
-    stopped: Mapping[str, Word]
+    stopped: Mapping[str, VerdictLabel]
     resolution: Mapping[str, float]
     noise: NoiseFloor | None
     excluded: tuple[Warning, ...]
@@ -338,10 +338,10 @@ def _judge(
     return ContrastResult(*pair, role, c, *p, adjustment, verdict, floor, warnings)
 
 
-def _stopped(stopped: Mapping[str, Word], pair: Pair) -> Word | None:
+def _stopped(stopped: Mapping[str, VerdictLabel], pair: Pair) -> VerdictLabel | None:
     """Return invalid if either treatment is, else saturated if either is."""
     words = [stopped[name] for name in pair if name in stopped]
-    return Word.INVALID if Word.INVALID in words else next(iter(words), None)
+    return VerdictLabel.INVALID if VerdictLabel.INVALID in words else next(iter(words), None)
 
 
 def influence(
@@ -363,7 +363,8 @@ def influence(
     if (
         c.provisional
         or hidden
-        or verdict.label in (Word.INVALID, Word.SATURATED, Word.UNSTABLE, Word.DEPENDENT)
+        or verdict.label
+        in (VerdictLabel.INVALID, VerdictLabel.SATURATED, VerdictLabel.UNSTABLE, VerdictLabel.DEPENDENT)
         or p_adjusted is None
     ):
         return ()
@@ -382,8 +383,8 @@ def influence(
         equal = [max(both) * factor <= c.alpha for both in zip(below, above, strict=True)]
     if verdict.label.different:
         flips, becomes = [not x for x in differs], "not be a difference"
-    elif verdict.label is Word.EQUIVALENT:
-        flips, becomes = [x or not y for x, y in zip(differs, equal, strict=True)], f"not be {Word.EQUIVALENT}"
+    elif verdict.label is VerdictLabel.EQUIVALENT:
+        flips, becomes = [x or not y for x, y in zip(differs, equal, strict=True)], f"not be {VerdictLabel.EQUIVALENT}"
     else:
         flips, becomes = [x or y for x, y in zip(differs, equal, strict=True)], "be conclusive"
     deciding = [str(block) for block, flip in zip(blocks, flips, strict=True) if flip]

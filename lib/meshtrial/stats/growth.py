@@ -7,7 +7,7 @@ would be too small.
 A knee is the bend of a continuous two-piece line, found by least squares. Two signed-rank tests over the blocks must
 show it. The first tests whether growth bends at all, by the blocks' curvature: the data choose the place of the bend,
 so its change of slope cannot test itself. The second tests whether it bends at one place: two lines must fit the blocks
-better than smooth growth does (power laws with an offset and a shift, queues), both fitted to the other blocks alone.
+better than smooth growth (power laws with offset and shift, queues), both fitted to the other blocks.
 Without the second test, smooth growth had a knee in 50 to 100 % of simulated studies. With it, at most 12 % had one and
 mostly none (8 blocks, nine curves, noise 1 and 3 %), except for an exponential on five sizes, each twice the last
 (26 %). The place of the bend has an interval from resampling whole blocks, which decides nothing; it covers about 85 %
@@ -65,7 +65,7 @@ class Slope:
         return not self.low <= self.null <= self.high
 
     def smallest_found(self, alpha: float) -> float | None:
-        """Distance from the null that so many blocks find with a power of 80 %; None below the exact test's floor."""
+        """Distance from the null that these blocks find with a power of 80 %; None below the exact test's floor."""
         effect = detectable_effect(self.n, alpha=alpha)
         return None if effect is None else effect * self._sd
 
@@ -178,9 +178,9 @@ def find_knee(x: ArrayLike, y: ArrayLike, rng: np.random.Generator, *, alpha: fl
     if n < floor:
         warnings.append(Warning("below-floor", f"{n} blocks cannot show a bend: run at least {floor}"))
     elif p > alpha:
-        warnings.append(Warning("no-knee", "growth is not shown to bend: extend the ladder to larger sizes"))
+        warnings.append(Warning("no-knee", "the test found no bend: extend the ladder to larger sizes"))
     elif not found:
-        text = f"growth bends, but two lines are not shown to fit better than a smooth curve (p = {p_smooth:.2g})"
+        text = f"growth bends, but two lines do not fit significantly better than a smooth curve (p = {p_smooth:.2g})"
         warnings.append(Warning("no-knee", f"{text}: add sizes where it bends"))
     elif at[0] in (grid[0], grid[-1]):
         warnings.append(Warning("knee-at-edge", "the bend is at the end of the ladder: add sizes on that side"))

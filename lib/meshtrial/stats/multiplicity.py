@@ -82,9 +82,9 @@ def step_down_max_t(differences: Sequence[FloatArray], atol: Sequence[float]) ->
 
     The statistic of a contrast is its signed-rank sum over its standard deviation; the size of t breaks ties. If the
     differences of the true nulls are jointly symmetric about zero, every pattern of signs was as probable as the
-    observed one. The p-value is the share of patterns in which the largest statistic of all contrasts that are not yet
-    rejected is at least the observed one (Westfall and Young, Resampling-Based Multiple Testing, 1993, algorithm 2.8;
-    Romano & Wolf, J. Am. Stat. Assoc. 100, 2005).
+    observed one. The p-value is the share of patterns in which the largest statistic of the contrasts that are not yet
+    rejected reaches the observed one. Sources: Westfall and Young, Resampling-Based Multiple Testing, 1993, algorithm
+    2.8; Romano & Wolf, J. Am. Stat. Assoc. 100, 2005.
 
     `differences` has one array per contrast, on any scale, with one value per block; `atol` the tolerance for ties and
     zeros of each. Exact up to 17 blocks, at least 2^(1-n); beyond that from 65,536 patterns, at least 1 in 65,537.

@@ -1,11 +1,11 @@
 """Planning: blocks needed for a margin, the smallest effect that n blocks detect, and the cheapest number of slices.
 
 The power is that of the t-test (statsmodels) at n times 0.955, the asymptotic efficiency of the signed-rank test under
-normal noise (Hodges & Lehmann 1956), at the level that the exact test reaches: with few blocks its p-values are coarse,
-and the largest one at or below 0.05 may be 0.03. If only the most extreme outcome rejects, the power is the probability
-of n blocks on one side. Equivalence takes two such one-sided tests, which must both succeed. Plans never have fewer
-blocks than the exact test's floor. The power is solved once for all numbers of blocks and cached; beyond 512 blocks it
-is the normal limit.
+normal noise (Hodges & Lehmann 1956). The level is the one that the exact test reaches: with few blocks its p-values are
+coarse, and the largest one at or below 0.05 may be 0.03. If only the most extreme outcome rejects, the power is the
+probability of n blocks on one side. Equivalence takes two such one-sided tests, which must both succeed. Plans never
+have fewer blocks than the exact test's floor. The power is solved once for all numbers of blocks and cached; beyond 512
+blocks it is the normal limit.
 
 Variation between deployments is not visible within one. Slices are nested in their deployment and never count as n
 (Kalibera & Jones 2013, sections 4 and 6).
@@ -127,7 +127,7 @@ def blocks_for_difference(
 def blocks_for_equivalence(
     sd: float, margin: float, *, effect: float = 0.0, alpha: float = 0.05, m: int = 1, power: float = 0.8
 ) -> int:
-    """Return the blocks with which two treatments are shown to be equivalent with `power`; at least the floor.
+    """Return the blocks with which two equal treatments are called equivalent with `power`; at least the floor.
 
     The true `effect` uses up part of the margin; the others are as in `blocks_for_difference`. Without an effect both
     one-sided tests must succeed, so each needs the power (1 + power)/2: .9 for .8. Raise UsageError if the effect is

@@ -19,7 +19,7 @@ from meshtrial.stats.intervals import median_ranks
 
 
 @dataclass(frozen=True, slots=True)
-class Rung:
+class LoadStep:
     """One run at one rate."""
 
     rate: float  # requested, in requests per second
@@ -57,7 +57,7 @@ class Capacity:
     warnings: tuple[Warning, ...]
 
 
-def rates(history: Sequence[Rung], tolerance: float) -> dict[float, bool | None]:
+def rates(history: Sequence[LoadStep], tolerance: float) -> dict[float, bool | None]:
     """Return the state of every rate tried: sustained (True), failed (False), or failed once and to be repeated (None).
 
     A rate that fails is repeated once, like every run that fails a check, and the repeat decides.
@@ -68,7 +68,7 @@ def rates(history: Sequence[Rung], tolerance: float) -> dict[float, bool | None]
     return {rate: True if any(results) else False if len(results) > 1 else None for rate, results in tries.items()}
 
 
-def bracket(history: Sequence[Rung], *, tolerance: float = 0.02) -> Bracket:
+def bracket(history: Sequence[LoadStep], *, tolerance: float = 0.02) -> Bracket:
     """Bracket the capacity by one series of rates in any order; a rate that failed its only try counts as failed."""
     if not history:
         raise UsageError("without a run there is no capacity")
@@ -78,7 +78,7 @@ def bracket(history: Sequence[Rung], *, tolerance: float = 0.02) -> Bracket:
     return Bracket(low, high)
 
 
-def capacity(repeats: Sequence[Sequence[Rung]], *, alpha: float = 0.05, tolerance: float = 0.02) -> Capacity:
+def capacity(repeats: Sequence[Sequence[LoadStep]], *, alpha: float = 0.05, tolerance: float = 0.02) -> Capacity:
     """Return the median capacity over repeated series of rates, one per fresh deployment; UsageError without any.
 
     If the repeats cannot reach 1 - `alpha`, the interval is their whole range with its own confidence (three repeats:
@@ -128,7 +128,7 @@ class RateSearch:
                 f"{self.lowest}, {self.start}, {self.highest}, {self.factor}, {self.resolution}"
             )
 
-    def next_rate(self, history: Sequence[Rung]) -> float | None:
+    def next_rate(self, history: Sequence[LoadStep]) -> float | None:
         """Return the rate to try after this history; None when the search is over."""
         if not history:
             return self.start

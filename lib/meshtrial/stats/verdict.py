@@ -3,8 +3,8 @@
 **Noise floor.** The baseline and its twin ``none-aa`` are the same treatment, so their contrast shows noise only. The
 floor is the size of that apparent effect, |Hodges-Lehmann estimate|, as a ratio minus one or in the response's unit. By
 chance it exceeds the margin in a fifth to a third of healthy studies. Therefore a test, not the estimate, makes the
-other contrasts `unstable` (`NoiseFloor.shaken`). A contrast whose whole interval lies beyond the floor keeps its
-verdict: a threefold latency stays `slower` when baseline and twin differ by 12 %.
+other contrasts `unstable` (`NoiseFloor.noise_exceeds_margin`). A contrast whose whole interval lies beyond the floor
+keeps its verdict: a threefold latency stays `slower` when baseline and twin differ by 12 %.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from meshtrial.stats.comparison import Comparison
 from meshtrial.stats.power import blocks_for_difference, blocks_for_equivalence
-from meshtrial.vocabulary import BELOW_MARGIN, MATERIAL, Word, directions
+from meshtrial.vocabulary import BELOW_MARGIN, MATERIAL, VerdictLabel, directions
 
 # Stricter than the usual 5 %, because this test is made beside every other one of the study.
 SHAKEN_P = 0.01
@@ -31,7 +31,7 @@ class NoiseFloor:
     p: float  # exact p-value of the A/A contrast
     level: float = SHAKEN_P  # of its test: 1 %, or the smallest p-value that six or seven blocks can give
 
-    def shaken(self, margin: float | None) -> bool:
+    def noise_exceeds_margin(self, margin: float | None) -> bool:
         """Whether the A/A contrast shows more noise than the margin allows (a ratio minus one, or in the unit).
 
         Baseline and twin are equal, so one of two things is improbable: their interval lies wholly beyond the margin,
@@ -61,8 +61,8 @@ def effect_size(value: float, scale: str) -> float:
     return max(value, 1 / value) - 1
 
 
-# If block differences are autocorrelated (AR(1), rho 0.8), 1 % of studies of ten blocks and 2 % of eight have a mean
-# beyond this many of their standard deviations; with rho 0.9, 6 to 8 %. Larger effects keep their verdict.
+# Larger effects keep their verdict. If block differences are autocorrelated (AR(1), rho 0.8), their mean exceeds this
+# many standard deviations in 1 % of studies of ten blocks and 2 % of eight; with rho 0.9, in 6 to 8 %.
 DEPENDENT_SDS = 4.0
 
 
@@ -70,7 +70,7 @@ DEPENDENT_SDS = 4.0
 class Verdict:
     """The verdict on one contrast."""
 
-    label: Word
+    label: VerdictLabel
     # For a difference `"material"` (shown to exceed the margin), `"below margin"` (equivalence is shown too) or
     # nothing; for others, what the verdict lacks to be conclusive
     qualifier: str
@@ -90,20 +90,20 @@ def decide(
     # Whether block differences depend on each other, which invalidates every exact test
     dependent: bool = False,
     kind: str = "latency",  # of the response; chooses the words for the direction
-    stopped: Word | None = None,  # the verdict of an excluded treatment or baseline
+    stopped: VerdictLabel | None = None,  # the verdict of an excluded treatment or baseline
 ) -> Verdict:
     """Apply the verdict table to one contrast."""
     if stopped is not None:
         return Verdict(stopped, "")
     if comparison is None or p_adjusted is None:
-        return Verdict(Word.INVALID, "")
+        return Verdict(VerdictLabel.INVALID, "")
     c = comparison
     if c.provisional:
-        return Verdict(Word.INCONCLUSIVE, f"at least {c.floor_n} {c.unit}", c.floor_n)
+        return Verdict(VerdictLabel.INCONCLUSIVE, f"at least {c.floor_n} {c.unit}", c.floor_n)
     if dependent and _effect(c) <= DEPENDENT_SDS * c.effect.sd:
-        return Verdict(Word.DEPENDENT, "")
-    if noise is not None and noise.shaken(c.margin) and not _beyond(c, noise.floor):
-        return _open(Word.UNSTABLE, c)
+        return Verdict(VerdictLabel.DEPENDENT, "")
+    if noise is not None and noise.noise_exceeds_margin(c.margin) and not _beyond(c, noise.floor):
+        return _open(VerdictLabel.UNSTABLE, c)
 
     different, equivalent, material = (
         p is not None and p <= c.alpha for p in (p_adjusted, p_equivalence_adjusted, p_material_adjusted)
@@ -111,16 +111,16 @@ def decide(
     if c.coarse and (different or equivalent):
         # No test accounts for the buckets, so the whole widened interval must agree.
         if not (c.excludes_no_effect if different else c.interval_is("within")):
-            return Verdict(Word.INCONCLUSIVE, "the buckets are too coarse to tell")
+            return Verdict(VerdictLabel.INCONCLUSIVE, "the buckets are too coarse to tell")
         equivalent, material = equivalent and c.interval_is("within"), material and c.interval_is("beyond")
     if different:
         up, down = directions(kind)
         qualifier = MATERIAL if material else BELOW_MARGIN if equivalent else ""
         return Verdict(up if c.effect.estimate >= c.no_effect else down, qualifier)
-    return Verdict(Word.EQUIVALENT, "") if equivalent else _open(Word.INCONCLUSIVE, c)
+    return Verdict(VerdictLabel.EQUIVALENT, "") if equivalent else _open(VerdictLabel.INCONCLUSIVE, c)
 
 
-def _open(label: Word, c: Comparison) -> Verdict:
+def _open(label: VerdictLabel, c: Comparison) -> Verdict:
     """Return an open verdict with the size of a new study that would probably settle it."""
     blocks = blocks_of_a_new_study(c)
     qualifier = "" if blocks is None else f"a new study of about {block_count(blocks)} {c.unit}"
