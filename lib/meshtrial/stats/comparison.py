@@ -29,6 +29,9 @@ class Effect:
     # Standard deviation of the difference of two runs, of log ratios or in the response's unit: paired, that of the
     # block differences; unpaired, sqrt(2) times the pooled one
     sd: float
+    # Its upper confidence limit (70 %), with which new studies are planned: plans made with the estimate itself keep
+    # their power in half of the cases only
+    planned_sd: float
     # An end that equals "no effect" exactly and is rejected by the test (only with ties or zeros in the data)
     low_open: bool = False
     high_open: bool = False
@@ -47,9 +50,10 @@ class AgainstMargin:
     p_equivalence: float  # two one-sided tests
     p_material: float  # one-sided, in the direction of the estimate: the effect is no larger than the margin
     # Blocks, or runs of each treatment, that find an effect of the margin's size with a power of 0.8, or that show
-    # equivalence if there is no effect
-    needed_difference: int
-    needed_equivalence: int
+    # equivalence if there is no effect; planned with `Effect.planned_sd`. None if runs rank worst: no formula accounts
+    # for such failures, and a plan without them has half of the promised power.
+    needed_difference: int | None
+    needed_equivalence: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +73,8 @@ class Comparison:
     against: AgainstMargin | None  # None without a margin
     smallest_p: float  # the smallest p-value that this number of values can give
     floor_n: int  # fewest blocks, or runs of each treatment, that can reach alpha in this family
-    # Minimum detectable effect at power 0.8 and alpha/m_family: ratio - 1, or in the response's unit. None below the
-    # floor.
+    # Minimum detectable effect at power 0.8, alpha/m_family and `Effect.planned_sd`: ratio - 1, or in the response's
+    # unit. None below the floor, and if runs rank worst.
     mde: float | None
     alpha: float  # nominal error rate
     m_family: int  # number of contrasts in the family

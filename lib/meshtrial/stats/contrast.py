@@ -25,7 +25,7 @@ from meshtrial.margin import Margin
 from meshtrial.stats.comparison import AgainstMargin, Comparison, Design, Effect, Scale, Warning
 from meshtrial.stats.intervals import RankInterval, hodges_lehmann, hodges_lehmann_two, middle_of
 from meshtrial.stats.multiplicity import smallest_n, smallest_n_unpaired
-from meshtrial.stats.power import blocks_for_difference, blocks_for_equivalence, detectable_effect
+from meshtrial.stats.power import blocks_for_difference, blocks_for_equivalence, detectable_effect, upper_sd
 from meshtrial.stats.ranktests import (
     RESOLUTION,
     Alternative,
@@ -122,14 +122,15 @@ class _Test:
         cls,
         exact: RankInterval,
         sd: float,
+        planned_sd: float,
         p: Callable[[float, Alternative], float],
         provisional: tuple[float, float] | None,  # a model's interval, if there are too few values for an exact one
         alpha: float,
     ) -> _Test:
         if provisional:
-            return cls(Effect(exact.estimate, *provisional, 1 - alpha, exact.p, sd), p)
+            return cls(Effect(exact.estimate, *provisional, 1 - alpha, exact.p, sd, planned_sd), p)
         ends = exact.low_open, exact.high_open
-        return cls(Effect(exact.estimate, exact.low, exact.high, exact.confidence, exact.p, sd, *ends), p)
+        return cls(Effect(exact.estimate, exact.low, exact.high, exact.confidence, exact.p, sd, planned_sd, *ends), p)
 
 
 def _comparison(
@@ -146,7 +147,8 @@ def _comparison(
     """Return the result as ratios, or in the response's unit."""
     provisional, as_ratio = smallest_p > asked.alpha / asked.m_floor, asked.scale == "ratio"
     typical = middle_of(np.sort(baseline[np.isfinite(baseline)]))
-    mde = None if detectable is None or provisional else detectable * tests[asked.scale].effect.sd
+    failed = bool(np.isinf(treatment).any() or np.isinf(baseline).any())
+    mde = None if detectable is None or provisional or failed else detectable * tests[asked.scale].effect.planned_sd
     ratio = tests["ratio"].effect if "ratio" in tests else None
     if ratio is not None:  # the interval remains the image of the tested one
         ratio = replace(ratio, estimate=_exp(ratio.estimate), low=_exp(ratio.low), high=_exp(ratio.high))
@@ -158,7 +160,7 @@ def _comparison(
         ratio=ratio,
         difference=tests["difference"].effect,
         baseline_median=typical,
-        against=None if asked.margin is None else _against_margin(asked.margin, tests, asked, typical),
+        against=None if asked.margin is None else _against_margin(asked.margin, tests, asked, typical, failed),
         smallest_p=smallest_p,
         floor_n=floor_n,
         mde=_expm1(mde) if mde is not None and as_ratio else mde,
@@ -223,14 +225,16 @@ def block_differences(treatment: FloatArray, baseline: FloatArray, scale: Scale)
     return np.clip(d, -far, far), RESOLUTION if scale == "ratio" else _grain(treatment, baseline)
 
 
-def _against_margin(margin: Margin, tests: Mapping[Scale, _Test], asked: _Asked, typical: float) -> AgainstMargin:
+def _against_margin(
+    margin: Margin, tests: Mapping[Scale, _Test], asked: _Asked, typical: float, failed: bool
+) -> AgainstMargin:
     """Test against the margin, on the scale of the part of it that decides."""
     floor = margin.floor if margin.floor > margin.relative * abs(typical) else None
     if floor is None and "ratio" in tests:
         test, half = tests["ratio"], math.log1p(margin.relative)
     else:
         test, half = tests["difference"], margin.difference(typical)
-    sd, alpha, m = test.effect.sd, asked.alpha, asked.m_family
+    sd, alpha, m = test.effect.planned_sd, asked.alpha, asked.m_family
     upward = tests[asked.scale].effect.estimate > 0
     return AgainstMargin(
         high=_exp(math.log(margin.ratio(typical))) if asked.scale == "ratio" else margin.difference(typical),
@@ -238,8 +242,8 @@ def _against_margin(margin: Margin, tests: Mapping[Scale, _Test], asked: _Asked,
         floor=floor,
         p_equivalence=max(test.p(-half, "greater"), test.p(half, "less")),
         p_material=test.p(half, "greater") if upward else test.p(-half, "less"),
-        needed_difference=blocks_for_difference(sd, half, alpha=alpha, m=m, jointly=asked.jointly),
-        needed_equivalence=blocks_for_equivalence(sd, half, alpha=alpha, m=m),
+        needed_difference=None if failed else blocks_for_difference(sd, half, alpha=alpha, m=m, jointly=asked.jointly),
+        needed_equivalence=None if failed else blocks_for_equivalence(sd, half, alpha=alpha, m=m),
     )
 
 
@@ -303,7 +307,8 @@ def _paired_test(
         if provisional:
             low, high = ends or (-math.inf, math.inf)
             ends = -math.inf if (d[worst] < 0).any() else low, math.inf if (d[worst] > 0).any() else high
-    return _Test.of(exact, sd, lambda shift, side: signed_rank_p(d - shift, side, atol), ends, alpha)
+    planned_sd = upper_sd(sd, len(usual)) if len(usual) > 1 else 0.0
+    return _Test.of(exact, sd, planned_sd, lambda shift, side: signed_rank_p(d - shift, side, atol), ends, alpha)
 
 
 def _mean(d: FloatArray) -> float:
@@ -371,8 +376,8 @@ def compare_unpaired(
         detectable=detectable_effect(max(min(len(t), len(b)), 4), alpha=alpha, m=m_family),
     )
     if (against := found.against) is not None:
-        enough = max(floor, against.needed_difference), max(floor, against.needed_equivalence)
-        against = replace(against, needed_difference=enough[0], needed_equivalence=enough[1])
+        difference, equivalence = (max(floor, n or 0) for n in (against.needed_difference, against.needed_equivalence))
+        against = replace(against, needed_difference=difference, needed_equivalence=equivalence)
     notes = [] if order_known else [ORDER_UNKNOWN]
     if provisional:
         text = (
@@ -390,7 +395,9 @@ def _unpaired_test(treatment: FloatArray, baseline: FloatArray, scale: Scale, al
     else:
         atol = _grain(x, y)
     exact, ends = hodges_lehmann_two(x, y, alpha, atol=atol), _welch_interval(x, y, alpha) if provisional else None
-    return _Test.of(exact, _pooled_sd(x, y), lambda shift, side: rank_sum_p(x - shift, y, side, atol), ends, alpha)
+    sd = _pooled_sd(x, y)
+    planned_sd = upper_sd(sd, len(x) + len(y) - 1)  # pooled over both samples' degrees of freedom
+    return _Test.of(exact, sd, planned_sd, lambda shift, side: rank_sum_p(x - shift, y, side, atol), ends, alpha)
 
 
 def _pooled_sd(x: FloatArray, y: FloatArray) -> float:

@@ -29,7 +29,7 @@ from meshtrial.stats.comparison import Warning
 from meshtrial.stats.contrast import paired_t_interval
 from meshtrial.stats.intervals import hodges_lehmann
 from meshtrial.stats.multiplicity import smallest_n
-from meshtrial.stats.power import blocks_for_difference, detectable_effect
+from meshtrial.stats.power import detectable_effect, upper_sd
 from meshtrial.stats.ranktests import FloatArray, equivalence_p, signed_rank_p
 
 _ATOL = 1e-12
@@ -65,18 +65,12 @@ class Slope:
         return not self.low <= self.null <= self.high
 
     def smallest_found(self, alpha: float) -> float | None:
-        """Distance from the null that these blocks find with a power of 80 %; None below the exact test's floor."""
+        """Distance from the null that this number of blocks finds with a power of 80 %; None below the test's floor.
+
+        It is planned with the upper confidence limit of the noise. With the estimate itself, its power was 66 to 79 %.
+        """
         effect = detectable_effect(self.n, alpha=alpha)
-        return None if effect is None else effect * self._sd
-
-    def blocks_of_a_new_study(self, alpha: float) -> int | None:
-        """Blocks, more than were run, that find the estimate with a power of 80 %; None where that is the null."""
-        effect = abs(self.estimate - self.null)
-        return max(self.n + 1, blocks_for_difference(self._sd, effect, alpha=alpha)) if effect > 0 else None
-
-    @property
-    def _sd(self) -> float:
-        return float(np.std(self.blocks, ddof=1))
+        return None if effect is None else effect * upper_sd(float(np.std(self.blocks, ddof=1)), self.n)
 
 
 def ladder(x: ArrayLike, y: ArrayLike, *, fewest: int = 2) -> tuple[FloatArray, FloatArray]:

@@ -132,21 +132,22 @@ def blocks_of_a_new_study(c: Comparison) -> int | None:
 
     First, the number that a plan would ask for: enough to find an effect of the margin's size, and to show equivalence
     if there is none. If this study had that many, the effect lies in between; then the smaller of the two numbers with
-    the estimate taken as true.
+    the estimate taken as true. An estimate whose interval includes "no effect" gives no such number: if nothing
+    differs, it would lie anywhere between 17 and 4,000 blocks (simulated, 6 blocks).
     """
-    if c.against is None:
+    if c.against is None or c.against.needed_difference is None or c.against.needed_equivalence is None:
         return None
     planned = max(c.against.needed_difference, c.against.needed_equivalence, c.floor_n)
     if planned > c.n:
         return planned
     half = math.log(c.against.high) if c.scale == "ratio" else c.against.high
-    sd, size = c.effect.sd, _effect(c)
+    sd, size = c.effect.planned_sd, _effect(c)
     ways = []
-    if size > 0:
+    if size > 0 and c.excludes_no_effect:
         ways.append(blocks_for_difference(sd, size, alpha=c.alpha, m=c.m_family, jointly=c.jointly))
     if size < half:
         ways.append(blocks_for_equivalence(sd, half, effect=size, alpha=c.alpha, m=c.m_family))
-    return max(c.n + 1, min(ways))
+    return max(c.n + 1, min(ways)) if ways else None
 
 
 def _effect(c: Comparison) -> float:
@@ -166,5 +167,6 @@ def _beyond(c: Comparison, size: float) -> bool:
 
 
 def block_count(n: int) -> str:
-    """Return the number as text; beyond 1000 it is too uncertain to print."""
-    return str(n) if n < 1000 else "1000 or more"
+    """Return the number as text: beyond 20 one significant digit, because an estimated noise gives no more."""
+    rounded = n if n <= 20 else int(float(f"{n:.1g}"))
+    return str(rounded) if rounded < 1000 else "1000 or more"

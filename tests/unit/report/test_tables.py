@@ -11,6 +11,7 @@ from meshtrial.design.study import Treatment
 from meshtrial.records.schema import Proof
 from meshtrial.report import tables
 from meshtrial.report.tables.proofs import together
+from meshtrial.stats.verdict import block_count
 from meshtrial.vocabulary import Warning
 
 NAMES = ("verdict_sentence", "verdict_table", "exploratory_table", "validity", "design", "method_and_limits")
@@ -54,7 +55,7 @@ def test_a_time_or_a_number_of_events_is_not_used(variants):
 def test_inconclusive_comes_with_blocks_and_the_detectable_effect(data):
     row = next(r for r in data.verdicts if r.verdict == "inconclusive")
     text = tables.verdict_table(data).text.replace("\u00a0", " ")
-    assert f"a new study of about {row.blocks_needed} blocks" in text
+    assert f"a new study of about {block_count(row.blocks_needed)} blocks" in text
     assert f"detects {100 * row.mde:.2g} %" in text
 
 

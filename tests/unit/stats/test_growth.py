@@ -36,18 +36,17 @@ def test_what_a_slope_that_is_not_shown_would_take_is_what_the_test_of_so_many_b
 
     asked = marginal_cost([0, 1], [[0, 1.4], [0, -1.2], [0, 0.9], [0, -0.3], [0, 0.1], [0, 1.1], [0, -0.6], [0, 0.5]])
     assert not asked.significant
-    sd = np.std(asked.blocks, ddof=1)
-    wanted = asked.blocks_of_a_new_study(0.05)
-    assert wanted > asked.n
-    for effect, blocks in ((asked.smallest_found(0.05) / sd, asked.n), (asked.estimate / sd, wanted)):
-        found = [marginal_cost([0, 1], slopes(effect, blocks)).p <= 0.05 for _ in range(400)]
-        assert np.mean(found) == pytest.approx(0.8, abs=0.07)
+    # The power at the promised size, over what studies of this size promise: 0.72 to 0.76 with the estimated noise.
+    found = []
+    for _ in range(60):
+        promised = marginal_cost([0, 1], slopes(0.0, asked.n)).smallest_found(0.05)
+        found += [marginal_cost([0, 1], slopes(promised, asked.n)).p <= 0.05 for _ in range(20)]
+    assert 0.8 < np.mean(found) < 0.93
 
 
 def test_too_few_blocks_find_no_slope() -> None:
     few = marginal_cost([0, 1], [[0, 1], [0, -1], [0, 0.5]])
     assert few.smallest_found(0.05) is None
-    assert few.blocks_of_a_new_study(0.05) >= 6
 
 
 def test_a_clean_power_law() -> None:
