@@ -1,7 +1,8 @@
 """A CI gate: verdicts pass or fire it, by rules that the user gives before the verdicts exist.
 
 Opinion: a gate decides nothing beyond the verdict table. It compares the verdict of every primary contrast with the
-rules; the A/A twin and exploratory responses do not count. A verdict that no rule names passes `fail_on` and breaks
+rules; the A/A twin and exploratory responses do not count. `saturated` and `invalid` may come from the baseline alone:
+``saturated:treatment`` looks at the treatment's side only. A verdict that no rule names passes `fail_on` and breaks
 `require`, so the user chooses what an open verdict does. An unfinished study passes no gate, and neither does a study
 without a primary contrast.
 
@@ -26,10 +27,11 @@ from meshtrial.inference.rows import primary_names
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.parts import part_of
 from meshtrial.records.schema import ContrastKey, GateResult, RunRecord, VerdictRow
-from meshtrial.vocabulary import BELOW_MARGIN, MATERIAL, VerdictLabel, directions
+from meshtrial.vocabulary import BELOW_MARGIN, BOTH, MATERIAL, THE_BASELINE, VerdictLabel, directions
 
-# Qualifiers as typed, and as in a verdict's row.
-QUALIFIERS = {qualifier.replace(" ", "-"): qualifier for qualifier in (MATERIAL, BELOW_MARGIN)}
+# Qualifiers as typed, with those that they match in a verdict's row: of a difference, and of what was not compared.
+QUALIFIERS = {qualifier.replace(" ", "-"): (qualifier,) for qualifier in (MATERIAL, BELOW_MARGIN)}
+SIDES = {"treatment": ("", BOTH), "baseline": (THE_BASELINE, BOTH)}
 FAIL_ON, REQUIRE = "--fail-on", "--require"
 MOST_NAMED = 3
 
@@ -43,7 +45,7 @@ class Rule:
 
     def matches(self, word: VerdictLabel, qualifier: str) -> bool:
         """Whether the rule names this verdict."""
-        return word == self.word and (not self.qualifier or qualifier == QUALIFIERS[self.qualifier])
+        return word == self.word and (not self.qualifier or qualifier in (QUALIFIERS | SIDES)[self.qualifier])
 
     def __str__(self) -> str:
         return f"{self.word}:{self.qualifier}" if self.qualifier else str(self.word)
@@ -178,11 +180,12 @@ def _rule(option: str, item: str) -> Rule:
     if typed not in [*VerdictLabel]:
         raise UsageError(f"{option} {item}: unknown verdict {typed!r}; use one of {', '.join(VerdictLabel)}")
     word = VerdictLabel(typed)
-    if colon and not word.different:
-        different = ", ".join(one for one in VerdictLabel if one.different)
-        raise UsageError(f"{option} {item}: only a difference has a qualifier; use one of {different}")
-    if colon and qualifier not in QUALIFIERS:
-        allowed = " and ".join(f"{word}:{name}" for name in QUALIFIERS)
+    names = QUALIFIERS if word.different else SIDES if word.standing == "stopped" else ()
+    if colon and not names:
+        qualified = ", ".join(one for one in VerdictLabel if one.different or one.standing == "stopped")
+        raise UsageError(f"{option} {item}: {word} has no qualifier; only these have: {qualified}")
+    if colon and qualifier not in names:
+        allowed = " and ".join(f"{word}:{name}" for name in names)
         raise UsageError(f"{option} {item}: unknown qualifier {qualifier!r}; use {word}, {allowed}")
     return Rule(word, qualifier)
 

@@ -21,7 +21,7 @@ from meshtrial.stats.diagnostics import all_dependent, dependent_blocks, places_
 from meshtrial.stats.multiplicity import benjamini_hochberg, holm, step_down_max_t
 from meshtrial.stats.ranktests import FloatArray, leave_one_out_p, smallest_p
 from meshtrial.stats.verdict import NoiseFloor, Verdict, decide, noise_floor
-from meshtrial.vocabulary import NO_TWIN, Correction, VerdictLabel
+from meshtrial.vocabulary import BOTH, NO_TWIN, THE_BASELINE, Correction, VerdictLabel
 
 Role = Literal["primary", "exploratory", "a/a"]
 Adjustment = Literal[Correction, "benjamini-hochberg", "none"]
@@ -321,6 +321,7 @@ def _judge(
         of_contrast = (w for here in sample.by_place for w in dependent_blocks(t[here], b[here], scale=scale))
         dependent = (*of_contrast, *context.dependent)
         places = places_differ(t, b, sample.places, scale=scale)
+    stopped, side = _stopped(context.stopped, pair)
     verdict = decide(
         c,
         p_adjusted=p[0],
@@ -329,7 +330,8 @@ def _judge(
         noise=floor,
         dependent=bool(dependent),
         kind=family.kind,
-        stopped=_stopped(context.stopped, pair),
+        stopped=stopped,
+        stopped_side=side,
     )
     warnings = shared
     if c is not None:
@@ -338,10 +340,14 @@ def _judge(
     return ContrastResult(*pair, role, c, *p, adjustment, verdict, floor, warnings)
 
 
-def _stopped(stopped: Mapping[str, VerdictLabel], pair: Pair) -> VerdictLabel | None:
-    """Return invalid if either treatment is, else saturated if either is."""
-    words = [stopped[name] for name in pair if name in stopped]
-    return VerdictLabel.INVALID if VerdictLabel.INVALID in words else next(iter(words), None)
+def _stopped(stopped: Mapping[str, VerdictLabel], pair: Pair) -> tuple[VerdictLabel | None, str]:
+    """Return invalid if either treatment is, else saturated if either is; and which of the two it is."""
+    labels = [stopped.get(name) for name in pair]
+    for label in (VerdictLabel.INVALID, VerdictLabel.SATURATED):
+        if label in labels:
+            of_treatment, of_baseline = (one is label for one in labels)
+            return label, "" if not of_baseline else BOTH if of_treatment else THE_BASELINE
+    return None, ""
 
 
 def influence(

@@ -72,7 +72,8 @@ class Verdict:
 
     label: VerdictLabel
     # For a difference `"material"` (shown to exceed the margin), `"below margin"` (equivalence is shown too) or
-    # nothing; for others, what the verdict lacks to be conclusive
+    # nothing; for `saturated` and `invalid` the side, if it is not the treatment's; for others, what the verdict lacks
+    # to be conclusive
     qualifier: str
     # Blocks (or runs of each treatment) of a new study that would probably settle an open contrast. They are never to
     # be added to this study: adding blocks until a result is significant gives 8 to 11 % false positives.
@@ -91,10 +92,11 @@ def decide(
     dependent: bool = False,
     kind: str = "latency",  # of the response; chooses the words for the direction
     stopped: VerdictLabel | None = None,  # the verdict of an excluded treatment or baseline
+    stopped_side: str = "",  # which of them: `THE_BASELINE`, `BOTH`, or nothing for the treatment
 ) -> Verdict:
     """Apply the verdict table to one contrast."""
     if stopped is not None:
-        return Verdict(stopped, "")
+        return Verdict(stopped, stopped_side)
     if comparison is None or p_adjusted is None:
         return Verdict(VerdictLabel.INVALID, "")
     c = comparison

@@ -80,6 +80,13 @@ def test_what_is_required_holds_for_every_primary_contrast(outcome):
     assert outcome("equivalent", "slower", require=["equivalent,slower:below-margin"]).fired
 
 
+@pytest.mark.parametrize(("side", "fired"), [("", "110"), ("the baseline", "101"), ("both", "111")])
+def test_a_gate_may_look_at_one_side_of_what_was_not_compared(outcome, side: str, fired: str):
+    rules = ("saturated", "saturated:treatment", "saturated:baseline")
+    assert "".join(str(int(outcome(f"saturated:{side}", fail_on=[rule]).fired)) for rule in rules) == fired
+    assert not outcome(f"saturated:{side}", fail_on=["invalid:treatment"]).fired
+
+
 @pytest.mark.parametrize("rules", [{"fail_on": ["slower"]}, {"require": ["equivalent,inconclusive"]}])
 def test_an_unfinished_study_passes_no_gate(outcome, rules):
     assert outcome("provisional", **rules).fired

@@ -92,6 +92,21 @@ def test_a_treatment_that_is_out_keeps_its_blocks_to_itself_and_counts(label: Ve
     assert a.p_adjusted == pytest.approx(3 * 2 / 1024)
 
 
+@pytest.mark.parametrize(
+    ("stopped", "expected"),
+    [
+        ({"a": VerdictLabel.SATURATED}, "saturated"),
+        ({"none": VerdictLabel.SATURATED}, "saturated (the baseline)"),
+        ({"none": VerdictLabel.SATURATED, "a": VerdictLabel.SATURATED}, "saturated (both)"),
+        ({"none": VerdictLabel.INVALID, "a": VerdictLabel.SATURATED}, "invalid (the baseline)"),
+        ({"none": VerdictLabel.SATURATED, "a": VerdictLabel.INVALID}, "invalid"),
+    ],
+)
+def test_a_verdict_names_the_side_that_stopped(stopped: dict[str, VerdictLabel], expected: str) -> None:
+    (result,) = analyse_family(study(a=1.2), Family("none", contrasts=[("a", "none")]), stopped=stopped)
+    assert said(result.verdict) == expected
+
+
 def test_a_contrast_without_a_p_still_counts() -> None:
     # Holm: 5 * .01, 4 * .02; Benjamini and Hochberg: 4 * .01
     assert Family("none").corrected([0.01, 0.02, None, None, None])[:3] == [0.05, 0.08, None]
