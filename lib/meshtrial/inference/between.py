@@ -5,7 +5,8 @@ blocks. Two studies share nothing, so a difference between them may come from th
 test can separate the two. A difference between studies is tested against the noise inside them and reported with that
 reservation. The effect over all studies has an interval that includes the spread between days: random effects by Paule
 and Mandel, with Student's t over the studies. It is never narrower than the noise inside the studies alone would give,
-because a few days that lie close together do not prove that days do. A proxy adds work to a request; if the baseline
+because a few days that lie close together do not prove that days do. From three studies on,
+a prediction interval says where the next study's estimate will be. A proxy adds work to a request; if the baseline
 moves between sessions, its ratio moves too, so differences are compared as well.
 """
 
@@ -64,6 +65,9 @@ class OverDays:
     sd_low: float | None
     sd_high: float | None
     confidence: float
+    # Prediction interval for the estimate of the next study (`stats.next_session`); None with fewer than three
+    next_low: float | None = None
+    next_high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,7 @@ class Between:
     against_first: tuple[stats.ContrastResult, ...]  # each further study against the first that has it
     added: tuple[stats.ContrastResult, ...]  # of a ratio: the same comparison of differences, treatment minus baseline
     over_days: OverDays | None
+    added_over_days: OverDays | None = None  # of a ratio: the same for differences
 
     def word(self, result: stats.ContrastResult) -> str:
         """Return the result of the comparison with the first study in words."""
@@ -190,13 +195,16 @@ def of_values(
         return None
     results = _against_first(effects, scale, margin, response, alpha)
     added: tuple[stats.ContrastResult, ...] = ()
+    added_over_days = None
     if scale == "ratio" and baseline:
         # The margin in the unit of the first study's baseline: a share of the difference would be another margin.
         _, base = taken[effects[0].study]
         size = None if margin is None or base is None else Margin(0.0, margin.difference(float(np.median(base))))
-        added = _against_first(_effects(taken, "difference"), "difference", size, response, alpha)
+        differences = _effects(taken, "difference")
+        added = _against_first(differences, "difference", size, response, alpha)
+        added_over_days = over_days(differences, "difference", alpha)
     over = over_days(effects, scale, alpha)
-    return Between(load, response, treatment, baseline, scale, tuple(effects), results, added, over)
+    return Between(load, response, treatment, baseline, scale, tuple(effects), results, added, over, added_over_days)
 
 
 def _effects(taken: Mapping[int, tuple[FloatArray, FloatArray | None]], scale: stats.Scale) -> list[Effect]:
@@ -274,9 +282,10 @@ def over_days(effects: Sequence[Effect], scale: stats.Scale, alpha: float) -> Ov
     # the studies alone.
     inside, *_, across = combined.conf_int(alpha=alpha, use_t=True)
     values = [float(combined.mean_effect_re), float(min(inside[0], across[0])), float(max(inside[1], across[1]))]
-    estimate, low, high = (float(np.exp(value)) for value in values) if scale == "ratio" else values
+    values += [] if (ends := stats.next_session(means, alpha)) is None else ends.tolist()
+    estimate, low, high, *prediction = (float(np.exp(value)) for value in values) if scale == "ratio" else values
     spread = float(np.sqrt(max(0.0, combined.tau2)))
-    return OverDays(estimate, low, high, spread, *_spread_interval(means, errors, alpha), 1 - alpha)
+    return OverDays(estimate, low, high, spread, *_spread_interval(means, errors, alpha), 1 - alpha, *prediction)
 
 
 def _spread_interval(means: FloatArray, errors: FloatArray, alpha: float) -> tuple[float | None, float | None]:
@@ -317,6 +326,7 @@ def write(path: Path, studies: Sequence[StudyData], compared: Sequence[Between])
                 "against_first": [_plain(one, result) for result in one.against_first],
                 "added_against_first": [_plain(one, result) for result in one.added],
                 "over_days": None if one.over_days is None else asdict(one.over_days),
+                "added_over_days": None if one.added_over_days is None else asdict(one.added_over_days),
             }
         )
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -26,7 +26,7 @@ from meshtrial.stats.diagnostics import (
     warm_up,
 )
 from meshtrial.stats.family import ContrastResult, Family, analyse_family
-from meshtrial.stats.intervals import RankInterval, hodges_lehmann
+from meshtrial.stats.intervals import RankInterval, hodges_lehmann, next_session
 from meshtrial.stats.multiplicity import smallest_n, smallest_n_unpaired
 from meshtrial.stats.power import (
     VarianceComponents,
