@@ -115,6 +115,10 @@ QUALIFIERS = {
 }
 
 
+# Which side of a contrast is saturated or invalid; without one of these it is the treatment.
+THE_BASELINE, BOTH = "the baseline", "both"
+
+
 def directions(kind: str) -> tuple[VerdictLabel, VerdictLabel]:
     """What a difference of a response of this kind is called: up, down."""
     return _DIRECTIONS.get(kind, (VerdictLabel.HIGHER, VerdictLabel.LOWER))

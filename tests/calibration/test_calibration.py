@@ -52,6 +52,13 @@ def test_coverage(rows: tuple[CheckResult, ...]) -> None:
     assert_passed(of(rows, "2"))
 
 
+def test_the_next_session_lies_in_its_prediction_interval(rows: tuple[CheckResult, ...]) -> None:
+    cells = of(rows, "2 prediction")
+    assert len(cells) == 5 * (4 + 1)
+    assert_passed(cells)
+    assert all(0.935 <= r.observed <= 0.97 for r in cells if "spread" in r.cell)
+
+
 def test_false_equivalence_and_the_family(rows: tuple[CheckResult, ...]) -> None:
     cells = of(rows, "3")
     assert_passed(cells)

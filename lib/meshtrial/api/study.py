@@ -125,7 +125,7 @@ class RecordedStudy:
         'margin of p50 latency 200 % instead of 5 %, declared before the runs'
         """
         again = reanalyse(self.recorded, margin=margin, alpha=alpha, baseline=baseline, pairs=pairs)
-        return RecordedStudy(again.data, again.said, self.recorded)
+        return RecordedStudy(again.data, again.changes, self.recorded)
 
     def only(self, *, treatments: Sequence[str] = (), loads: Sequence[str] = ()) -> RecordedStudy:
         """The same study with some of its treatments and loads shown; every number stays what it was.

@@ -26,8 +26,7 @@ def add(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
-    from meshtrial.planning.blocks import plan_of, read
-    from meshtrial.planning.output import report, to_dict
+    from meshtrial.planning.blocks import plan_of, read, report, to_dict
     from meshtrial.records.store import write_json
 
     data = read(arguments.study_dir)

@@ -21,8 +21,7 @@ from meshtrial.design.plan import Plan, make_plan
 from meshtrial.design.studies import STUDIES, study_module
 from meshtrial.errors import Exit, GateError, MeshtrialError, UsageError
 from meshtrial.inference import read_study
-from meshtrial.inference.ending import Ending, ending
-from meshtrial.inference.gate import declared_by
+from meshtrial.inference.gate import Ending, declared_by, ending
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.parts import Part
 from meshtrial.records.store import StudyStore, read_json

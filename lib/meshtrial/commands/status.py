@@ -6,7 +6,7 @@ from typing import TextIO
 
 from meshtrial import paths
 from meshtrial.errors import MeshtrialError
-from meshtrial.inference.sequential import finished_blocks
+from meshtrial.inference import finished_blocks
 from meshtrial.records.listing import recorded_in
 from meshtrial.records.parts import part_of
 from meshtrial.records.store import StudyStore

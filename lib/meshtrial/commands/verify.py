@@ -15,6 +15,7 @@ from meshtrial.design.load import ChangesUnderLoad
 from meshtrial.errors import RecordError, TestbedError, UsageError
 from meshtrial.inference import (
     STOPPING,
+    claim,
     infer_recorded,
     read_runs,
     read_study,
@@ -26,7 +27,7 @@ from meshtrial.load import obeyed
 from meshtrial.load.ingest import latencies
 from meshtrial.records import packed
 from meshtrial.records.columns import read_frame, verdict_frame
-from meshtrial.records.schema import RunRecord
+from meshtrial.records.schema import RunRecord, VerdictRow
 from meshtrial.records.store import ENVIRONMENT, StudyStore, check_checksums, check_sealed, listed, read_json
 from meshtrial.run.stage import usage_responses
 from meshtrial.typed import shortened
@@ -81,9 +82,14 @@ def _verify(path: Path, problems: list[str], shown: str, out: TextIO) -> int:
         table, rows = infer_recorded(store, records)
     except UsageError as error:  # of records that are not what their plan says: that is told before
         raise RecordError("\n".join([*problems, f"{path}: cannot be analysed ({error})"])) from None
-    if not same(read_verdicts(store), [row.to_dict() for row in rows]):
+    computed = [row.to_dict() for row in rows]
+    try:
+        recorded = [VerdictRow.from_dict(row).to_dict() for row in read_verdicts(store)]
+    except UsageError:  # not rows at all
+        recorded = []
+    if not same([*map(claim, recorded)], [*map(claim, computed)]):
         problems.append(f"{path / 'verdicts.json'}: re-analysis of the records gives other verdicts")
-    if not same(read_verdict_frame(store).to_dicts(), verdict_frame(rows).to_dicts()):
+    if not same([*map(claim, read_verdict_frame(store).to_dicts())], [*map(claim, verdict_frame(rows).to_dicts())]):
         problems.append(f"{path / 'verdicts.parquet'}: re-analysis of the records gives other verdicts")
     order = ("sequence", "attempt", "response")  # whatever the clock said of the order of the runs
     if not read_runs(store).sort(order).equals(table.sort(order)):
@@ -92,6 +98,7 @@ def _verify(path: Path, problems: list[str], shown: str, out: TextIO) -> int:
         raise RecordError("\n".join(problems))
     absent = " and ".join(packed.left_out(path))
     said = f"; {absent} left out when it was packed" if absent else ""
+    said += "" if same(recorded, computed) else "; warnings and advice in verdicts.json are worded by another version"
     print(f"{shown}: plan sealed, {len(records)} runs intact, {len(rows)} verdicts the same again{said}", file=out)
     return 0
 

@@ -204,7 +204,11 @@ class VerdictRow:
     verdict: Annotated[
         VerdictLabel, "the word of the verdict table in docs/method.md; provisional until the study is finished"
     ]
-    qualifier: Annotated[str, "of a difference material, below margin or nothing; else what it lacks to be conclusive"]
+    qualifier: Annotated[
+        str,
+        "material, below margin or nothing for a difference; of saturated and invalid the side; "
+        "else what it lacks to be conclusive",
+    ]
     sentence: Annotated[str, "the verdict in words"] = field(init=False, default="")
     scale: Annotated[str, "ratio or difference: which of the two carries the verdict, the margin and the mde"]
     baseline_value: Annotated[float | None, "median over the included runs", "response"]

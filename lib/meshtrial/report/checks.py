@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from meshtrial import stats
+from meshtrial.inference import ended
 from meshtrial.inference.diagnosis import drift_of
-from meshtrial.inference.sequential import ended
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.parts import part_of
 from meshtrial.records.schema import MACHINE_GATES, RunRecord, VerdictRow

@@ -18,8 +18,7 @@ from meshtrial.design.sealing import at_hand, local_of, without_folders
 from meshtrial.design.studies import study_module
 from meshtrial.design.studies.common import UNSEALED
 from meshtrial.errors import MissingToolError, UsageError
-from meshtrial.inference import analyse
-from meshtrial.inference.sequential import decide, ended, finished_blocks
+from meshtrial.inference import analyse, decide, ended, finished_blocks
 from meshtrial.records import mechanism, parts
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord

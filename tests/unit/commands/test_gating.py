@@ -16,7 +16,7 @@ from refused import as_reviewed, missing
 
 from meshtrial import paths
 from meshtrial.commands import report, run
-from meshtrial.inference.ending import Ending
+from meshtrial.inference.gate import Ending
 from meshtrial.run.trial import HANDOFF
 
 TABLE = ("compare", "--table", str(SAMPLE / "runs.parquet"), "--baseline", "none")

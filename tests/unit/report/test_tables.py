@@ -11,6 +11,7 @@ from meshtrial.design.study import Treatment
 from meshtrial.records.schema import Proof
 from meshtrial.report import tables
 from meshtrial.report.tables.proofs import together
+from meshtrial.stats.verdict import block_count
 from meshtrial.vocabulary import Warning
 
 NAMES = ("verdict_sentence", "verdict_table", "exploratory_table", "validity", "design", "method_and_limits")
@@ -51,10 +52,24 @@ def test_a_time_or_a_number_of_events_is_not_used(variants):
     assert "uses" not in text
 
 
+@pytest.mark.parametrize(
+    ("word", "side", "sentence"),
+    [
+        ("saturated", "", "it did not hold the asked rate"),
+        ("saturated", "the baseline", "its baseline did not hold the asked rate"),
+        ("invalid", "both", "neither it nor its baseline has a valid result"),
+    ],
+)
+def test_the_headline_names_the_side_that_stopped(data, word, side, sentence):
+    stopped = changed(data, lambda row: row.treatment == "node-proxy", verdict=word, qualifier=side)
+    text = tables.headline(stopped)
+    assert f"node-proxy is {word}: {sentence}" in text
+
+
 def test_inconclusive_comes_with_blocks_and_the_detectable_effect(data):
     row = next(r for r in data.verdicts if r.verdict == "inconclusive")
     text = tables.verdict_table(data).text.replace("\u00a0", " ")
-    assert f"a new study of about {row.blocks_needed} blocks" in text
+    assert f"a new study of about {block_count(row.blocks_needed)} blocks" in text
     assert f"detects {100 * row.mde:.2g} %" in text
 
 

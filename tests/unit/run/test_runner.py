@@ -8,7 +8,7 @@ import pytest
 from meshtrial.design.load import FixedRate
 from meshtrial.design.plan import make_plan
 from meshtrial.design.study import Gates
-from meshtrial.inference.sequential import blocks_in_a_row
+from meshtrial.inference import blocks_in_a_row
 from meshtrial.records.store import StudyStore
 from meshtrial.run import runner
 from meshtrial.testbed.base import Others

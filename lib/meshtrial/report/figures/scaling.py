@@ -13,8 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from meshtrial.design.responses import PERCENTILES, REGISTRY, Response
-from meshtrial.inference.scaling import Growth, growths, judged, varied
-from meshtrial.inference.scaling_limits import LEAST_IDLE, Limit, limits
+from meshtrial.inference.scaling import LEAST_IDLE, Growth, Limit, exponent_verdict, growths, limits, varied
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, palette, sheet, wording
 from meshtrial.report.figure import Columns, Figure
@@ -61,7 +60,7 @@ def configuration_against_endpoints(data: StudyData) -> Figure:
 def _against(data: StudyData, responses: Sequence[str], what: str) -> Figure:
     axis = varied(data)
     found = growths(data, responses, axis)
-    what = f"{what} against {axis.many}"
+    what = f"{what} against {axis.plural}"
     if not found:
         return empty(f"{what}: no treatment was measured at two sizes.")
     alpha = data.plan.study.alpha
@@ -69,7 +68,7 @@ def _against(data: StudyData, responses: Sequence[str], what: str) -> Figure:
         f"{what}. Dots are runs; marks with bars are the estimate over blocks and its {100 * (1 - alpha):g} % interval "
         "at each size; the line is the straight line or the power law, whichever lies closer (the table says which), "
         "its band the same interval: dashed beyond the largest size, where nothing was measured. Exponents and what "
-        f"one more {axis.one} costs are in the table."
+        f"one more {axis.singular} costs are in the table."
     )
     return Figure.of(lambda: _draw(data, found), found, SLOPES, what, _says, caption)
 
@@ -88,7 +87,7 @@ def _draw(data: StudyData, found: Sequence[Growth]) -> Canvas:
         axis.set_ylabel(response.unit)
         axis.set_ylim(0, 1.05 * axis.get_ylim()[1])  # room for the marks of what hardly changes
         axis.set_xlim(left=0)
-    axes[-1].set_xlabel(found[0].ladder.axis.many)
+    axes[-1].set_xlabel(found[0].ladder.axis.plural)
     sheet.key(axes[0], _looks_of(data, found))
     return figure
 
@@ -142,7 +141,7 @@ SLOPES: Columns[Growth] = {
     "exponent": _exponent_of("estimate"),
     "exponent from": _exponent_of("low"),
     "exponent to": _exponent_of("high"),
-    "against 1": judged,
+    "against 1": exponent_verdict,
     "one more": _cost_of("estimate"),
     "one more, from": _cost_of("low"),
     "one more, to": _cost_of("high"),
@@ -158,7 +157,7 @@ def _says(one: Growth) -> str:
     response = REGISTRY[one.ladder.response]
     middles = np.median(one.ladder.y, axis=0) * response.scale
     ends = f"{wording.number(float(middles[0]))} to {wording.number(float(middles[-1]))} {response.unit}".strip()
-    sizes = f"{one.ladder.sizes[0]} to {one.ladder.sizes[-1]} {one.ladder.axis.many}"
+    sizes = f"{one.ladder.sizes[0]} to {one.ladder.sizes[-1]} {one.ladder.axis.plural}"
     return f"{response.label}, {one.ladder.treatment}: {ends} from {sizes}"
 
 
@@ -179,7 +178,7 @@ def exponents(data: StudyData, responses: Sequence[str] = (*COST, *LATENCY, *CON
 def _exponent(one: Growth) -> str:
     assert one.law is not None
     law, named = one.law.exponent, f"{REGISTRY[one.ladder.response].label}, {one.ladder.treatment}"
-    return f"{named}: {law.estimate:.2f} ({law.low:.2f} to {law.high:.2f}), {judged(one)}"
+    return f"{named}: {law.estimate:.2f} ({law.low:.2f} to {law.high:.2f}), {exponent_verdict(one)}"
 
 
 def _forest(data: StudyData, found: Sequence[Growth]) -> Canvas:

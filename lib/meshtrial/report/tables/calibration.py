@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from meshtrial import stats
-from meshtrial.inference import sweep
+from meshtrial.inference import instrument
 from meshtrial.inference.instrument import AaStudy, aa_studies
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
@@ -54,19 +54,19 @@ def aa_table(data: StudyData, size: int = 6) -> Fragment:
 
 def generators(data: StudyData) -> Fragment:
     """A table a load; one sentence where the study has one number of generators."""
-    found = [_table(data, one).fragment() for one in sweep.sweeps(data)]
+    found = [_table(data, one).fragment() for one in instrument.sweeps(data)]
     if not found:
         return paragraph("One number of load generators: whether they were the limit, their own checks say.")
     return join(*found)
 
 
-def _table(data: StudyData, one: sweep.Sweep) -> Table:
+def _table(data: StudyData, one: instrument.Sweep) -> Table:
     rows = [
         (treatment.name, row)
         for treatment in data.plan.study.treatments
         for response in data.plan.study.primary
         if not treatment.twin
-        for row in sweep.contrasts(data, one, treatment.name, response)
+        for row in instrument.contrasts(data, one, treatment.name, response)
     ]
     columns: list[Column[tuple[str, VerdictRow]]] = [
         Column("treatment", lambda row: row[0]),

@@ -16,7 +16,6 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
 from meshtrial.report.markup import Cell, Column, Fragment, Table
 from meshtrial.stats.growth import Slope
-from meshtrial.stats.verdict import block_count
 
 TOTALS = ("total_cpu_cores", "total_memory_bytes")
 COMPARED = (*TOTALS, "latency_net_p50_s")
@@ -106,8 +105,8 @@ def costs_of_unused_services(data: StudyData, responses: Sequence[str] = UNUSED_
         f"Slopes of straight lines through {sizes} services that nobody calls, each with two endpoints, at {endpoints} "
         "endpoints that are called: one a block, in brackets the interval over blocks. Against another treatment: how "
         "much more a service costs than there. p is of a service costing nothing, or the same in both; a p that is not "
-        "small does not show that it does. Where the interval holds 0: the cost of 1000 services that so many blocks "
-        "find with a power of 80 %, and how many would find the estimate. Twice the services find half "
+        "small does not show that it does. Where the interval holds 0: the cost of 1000 services that this number of "
+        "blocks finds with a power of 80 %. Twice the services find half "
         "the cost, if what varies from run to run stays as it is. Exploratory, not corrected."
     )
     nothing = "Services that nobody calls are told apart where there were several numbers of them (unused_services)."
@@ -121,11 +120,9 @@ def _cost(slope: Slope, name: str, times: float) -> Cell | None:
 
 def _needed(slope: Slope, name: str, alpha: float) -> str:
     found = slope.smallest_found(alpha)
-    if slope.shown or not found:
+    if slope.significant or not found:
         return ""
-    finds = f"{slope.n} blocks find {wording.in_unit(name, found * _THOUSAND)}"
-    blocks = slope.blocks_of_a_new_study(alpha)
-    return finds if blocks is None else f"{finds}, {block_count(blocks)} the estimate"
+    return f"{slope.n} blocks find {wording.in_unit(name, found * _THOUSAND)}"
 
 
 def _slope(slope: Slope | None, shown: Callable[[float], str], unit: str = "") -> Cell | None:

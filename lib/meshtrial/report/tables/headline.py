@@ -39,6 +39,7 @@ class Clause:
     treatment: str
     against: str  # empty where the sentence begins with it
     stopped: VerdictLabel | None  # why nothing of it was compared, where that holds for every response
+    side: str = ""  # whose runs these were, if not the treatment's alone
     being: Sequence[Finding] = ()
     costing: Sequence[Finding] = ()  # more or less of a resource
     verb: str = "has"
@@ -130,13 +131,13 @@ def _spoken_of(data: StudyData) -> list[str]:
 
 
 def _clause(treatment: str, against: str, rows: Sequence[VerdictRow]) -> Clause:
-    word, *others = {row.verdict for row in rows}
+    (word, side), *others = {(row.verdict, row.qualifier) for row in rows}
     if not others and word.standing == "stopped":
-        return Clause(treatment, against, word)
+        return Clause(treatment, against, word, side)
     costing = [row for row in rows if row.verdict in directions("resource")]
     being = [_finding(row) for row in rows if row not in costing]
     verb = "uses" if all(wording.response_of(row).used_up for row in costing) else "has"
-    return Clause(treatment, against, None, being, [_finding(row) for row in costing], verb)
+    return Clause(treatment, against, None, "", being, [_finding(row) for row in costing], verb)
 
 
 def _finding(row: VerdictRow) -> Finding:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meshtrial.inference.extrapolated import MonthAtSize, at_size
-from meshtrial.inference.money import Amount, CostEstimate, Prices, bills
+from meshtrial.inference.money import Amount, CostEstimate, MonthAtSize, Prices, at_size, bills
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
 from meshtrial.report.markup import Cell, Column, Fragment, Table, paragraph, ranged

@@ -22,7 +22,7 @@ import yaml
 from meshtrial import __version__, paths
 from meshtrial.design.plan import Plan
 from meshtrial.errors import MeshtrialError
-from meshtrial.inference.diagnosis import ran
+from meshtrial.inference.diagnosis import versions_of
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
 from meshtrial.report.markup import Cell, Column, Fragment, Table, facts, join
@@ -130,7 +130,7 @@ def _versions_tables(data: StudyData) -> Iterator[Table]:
     for plane in dict.fromkeys(treatment.dataplane for treatment in treatments if treatment.version):
         names = list(dict.fromkeys(one.versioned for one in treatments if one.dataplane == plane))
         found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-        for treatment, told in ran(data.runs).items():
+        for treatment, told in versions_of(data.runs).items():
             for what, versions in told.items():
                 if treatment.dataplane == plane:
                     found[what][treatment.versioned] |= versions

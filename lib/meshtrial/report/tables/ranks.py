@@ -39,7 +39,7 @@ def places_line(data: StudyData, load: str, spoken: str = "") -> list[Fragment]:
 
 
 def _shown(ranking: Ranking) -> str:
-    return f"{ranking.shown} of {ranking.pairs} pairs shown to differ"
+    return f"{ranking.n_significant} of {ranking.pairs} pairs shown to differ"
 
 
 def _table(data: StudyData, ranking: Ranking, note: str) -> Table:

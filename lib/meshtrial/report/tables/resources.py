@@ -12,8 +12,8 @@ from functools import partial
 from statistics import median
 
 from meshtrial.design.responses import PARTS, PATH_ROLES
-from meshtrial.inference.described import Described
-from meshtrial.inference.described import described as by_treatment
+from meshtrial.inference.rows import Described
+from meshtrial.inference.rows import described as by_treatment
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.mechanism import READS, WRITES, ComponentCalls, Mechanism, read_mechanism
 from meshtrial.records.schema import RunRecord

@@ -10,7 +10,7 @@ from unit.report.synth import Shape, study_data
 
 from meshtrial.design.load import FixedRate
 from meshtrial.errors import UsageError
-from meshtrial.inference import sweep
+from meshtrial.inference import instrument
 from meshtrial.report import tables
 
 ONE = FixedRate(2000, 10, 6.0, generators=1, generators_vary=True)
@@ -23,14 +23,14 @@ def data(tmp_path_factory):
 
 
 def test_loads_that_differ_in_their_generators_alone_are_a_sweep(data):
-    (found,) = sweep.sweeps(data)
+    (found,) = instrument.sweeps(data)
     assert [load.generators for load in found.loads] == [1, 4]
     assert [load.label for load in found.loads] == ["2000rps-10c-1g", "2000rps-10c-4g"]
 
 
 def test_a_treatment_that_is_what_is_measured_is_equivalent(data):
-    (found,) = sweep.sweeps(data)
-    (row,) = sweep.contrasts(data, found, "node-proxy", "latency_p50_s")
+    (found,) = instrument.sweeps(data)
+    (row,) = instrument.contrasts(data, found, "node-proxy", "latency_p50_s")
     assert (row.treatment, row.baseline) == ("4 generators", "1 generator")
     assert row.verdict == "equivalent"
     assert row.n_blocks == 10
@@ -42,15 +42,15 @@ def test_a_treatment_that_is_what_is_measured_is_equivalent(data):
 def test_generators_that_were_the_limit_are_found(data):
     slowed = (pl.col("load") == ONE.label) & pl.col("response").str.starts_with("latency_p50")
     table = data.table.with_columns(pl.when(slowed).then(pl.col("value") * 1.5).otherwise("value").alias("value"))
-    (found,) = sweep.sweeps(data)
-    (row,) = sweep.contrasts(replace(data, table=table), found, "none", "latency_p50_s")
+    (found,) = instrument.sweeps(data)
+    (row,) = instrument.contrasts(replace(data, table=table), found, "none", "latency_p50_s")
     assert row.verdict == "faster"
     assert row.ratio == pytest.approx(1 / 1.5, rel=0.03)
 
 
 def test_one_number_of_generators_says_so(tmp_path):
     data = study_data(tmp_path, Shape())
-    assert sweep.sweeps(data) == ()
+    assert instrument.sweeps(data) == ()
     assert "One number of load generators" in tables.generators(data).text
 
 
