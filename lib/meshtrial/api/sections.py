@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from meshtrial.api import figures, tables
 from meshtrial.api.study import RecordedStudy
 from meshtrial.report import Figure, Fragment
-from meshtrial.report.first_screen import first_screen
 from meshtrial.report.markup import Displayable, Form
+from meshtrial.report.tables.first_screen import first_screen
 from meshtrial.vocabulary import BETWEEN
 
 __all__ = ["Section", "every_run", "latency", "method", "resources", "validity", "verdict"]

@@ -352,14 +352,14 @@ def _what_ended_it(error: BaseException) -> str:
 def _say_at_its_top(
     notebook: Path, error: BaseException, store: StudyStore | None, study: str, given: Mapping[str, Any]
 ) -> None:
-    from meshtrial.report.html import say_not_whole
+    from meshtrial.report.html import add_unfinished_banner
 
     if store is None:
         parts = [part for name, value in given.items() for part in ("-p", f"{name}={value}")]
         command = shlex.join(["meshtrial", "run", study, *parts])
-        say_not_whole(notebook, _what_ended_it(error), "Nothing was recorded", command)
+        add_unfinished_banner(notebook, _what_ended_it(error), "Nothing was recorded", command)
     else:
-        say_not_whole(notebook, _what_ended_it(error), kept(store), go_on(store))
+        add_unfinished_banner(notebook, _what_ended_it(error), kept(store), go_on(store))
 
 
 def _from_notebook(error: Any, notebook: Path) -> MeshtrialError:

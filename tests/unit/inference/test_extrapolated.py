@@ -12,7 +12,7 @@ from meshtrial.errors import UsageError
 from meshtrial.inference.extrapolated import at_size
 from meshtrial.inference.money import GIB, HOURS_A_MONTH, Prices
 from meshtrial.records.dataset import StudyData
-from meshtrial.report.tables.money import money_at
+from meshtrial.report.tables.costs import money_at
 
 CORES, BYTES, FIXED_CORES = 0.004, GIB / 64, 0.3  # a sidecar, and a control plane
 PRICES = Prices(0.04, 0.005)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from meshtrial.report.tables.changes import changes
+from meshtrial.report.tables.failures import changes
 
 
 def change(name: str, first_s: float | None, all_s: float | None, **failed: int) -> dict[str, object]:
@@ -27,10 +27,10 @@ def test_times_what_was_never_obeyed_and_what_failed_meanwhile(data):
     assert "node-proxy" in deny
     assert "15.0 ms" in deny  # of 10 and 20
     assert "30.0 ms" in deny  # of 30 and never
-    assert "90 403, as asked for" in deny
+    assert "90 403, as requested" in deny
     assert "2.00 ms" in deny
     (weight,) = (line for line in lines if line.startswith("route's weight"))
-    assert weight.rstrip().count("as asked for") == 0
+    assert weight.rstrip().count("as requested") == 0
     assert "1 reset" in weight
 
 

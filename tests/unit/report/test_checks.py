@@ -12,8 +12,7 @@ from unit.report.synth import Shape, asked, changed, row_of
 import meshtrial as mt
 from meshtrial.records.schema import GateResult
 from meshtrial.report import frames, wording
-from meshtrial.report.checks import KIND_OF, KINDS, Check, checks, tally
-from meshtrial.report.limits import limits
+from meshtrial.report.checks import KIND_OF, KINDS, Check, checks, limits, tally
 from meshtrial.vocabulary import Warning
 
 PRIMARY = 6  # contrasts of two treatments and three primary responses
@@ -128,7 +127,7 @@ def test_what_was_excluded_is_named_with_every_reason_and_how_often(variants):
     for text in (
         "Block 3 is excluded for every treatment. sidecar+mtls: gate late: 11 % of sends were late",
         "Block 7 is excluded",
-        "node-proxy is excluded as a whole (invalid): 10 of 10 runs failed.",
+        "node-proxy is excluded entirely (invalid): 10 of 10 runs failed.",
         "proof plaintext refused (before): expected refused, saw HTTP 200 (10 runs)",
     ):
         assert text in said
@@ -152,16 +151,13 @@ def test_failures_are_counted_of_all_attempts_and_told_apart_by_whose_they_are(v
     data = variants["invalid"]
     attempts, failed = len(data.runs), [run for run in data.runs if not run.valid]
     said = check(data, "runs").details
-    assert (
-        f"{len(failed)} of {attempts} attempts failed: 0 a check of the machine or the load generator, 24 other"
-        in str(said)
-    )
-    assert any(line.startswith("20 of these 24 are attempts of node-proxy") for line in said)
+    assert f"{len(failed)} of {attempts} attempts failed: 0 failed a check of the machine" in str(said)
+    assert any(line.startswith("node-proxy accounts for 20 of the 24 failures") for line in said)
     of_machine = GateResult("foreign load", 0.2, 0.1, passed=False, message="20 % of the machine")
     runs = tuple(run if run.valid else replace(run, gates=(of_machine,), proofs=()) for run in data.runs)
     other = replace(data, runs=runs)
-    assert "24 a check of the machine or the load generator, 0 other checks alone" in str(check(other, "runs").details)
-    assert "attempts of node-proxy" not in str(check(other, "runs").details)
+    assert "24 failed a check of the machine" in str(check(other, "runs").details)
+    assert "node-proxy accounts for" not in str(check(other, "runs").details)
     assert (check(other, "machine").state, check(other, "machine").sentence) == (
         "attention",
         f"other programs are not measured here; 24 of {attempts} attempts failed",
@@ -206,7 +202,7 @@ def test_drift_is_held_against_the_margin(data):
     assert large.value.startswith("+")
     assert check(data, "drift").value == "0"
     other = check(warned(data, "carry-over"), "drift")
-    assert (other.state, other.value, other.sentence) == ("attention", "0", "seen: carry-over")
+    assert (other.state, other.value, other.sentence) == ("attention", "0", "found: carry-over")
 
 
 def test_dependent_blocks_fail_where_a_verdict_is_refused_for_them(data, variants):
@@ -249,7 +245,7 @@ def test_limits_name_what_was_measured_and_alarm_at_a_debug_build_alone(data):
     runs = tuple(replace(run, versions=versions) if run.treatment == "sidecar+mtls" else run for run in data.runs)
     found = limits(replace(data, runs=runs))
     assert (found.state, found.sentence.partition(";")[0]) == ("problem", "DEBUG build of envoy")
-    assert "(DEBUG), in sidecar+mtls:" in found.details[0]
+    assert "(DEBUG), in sidecar+mtls." in found.details[0]
     own = {"mesh istio": "1.31.0, an own build of a snapshot"}
     cluster = asked(replace(data, runs=tuple(replace(run, versions=own) for run in data.runs)), backend="kubernetes")
     as_reviewed(limits(cluster).sentence)

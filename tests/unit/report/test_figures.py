@@ -12,7 +12,7 @@ from matplotlib import pyplot as plt
 from unit.report.synth import changed, rewritten
 
 from meshtrial.report import figures, wording
-from meshtrial.report.figures.ccdf import Pool
+from meshtrial.report.figures.latency import Pool
 
 DRAW = {
     "forest": figures.forest,
@@ -165,7 +165,7 @@ def test_steps_are_exact_points_of_the_distribution():
 def test_resources_add_up_to_what_the_runs_recorded(drawn, data):
     table = drawn["resources"].table.filter((pl.col("treatment") == "node-proxy") & (pl.col("role") == "data plane"))
     expected = np.mean([r.responses["data_plane_cpu_s_per_request"] for r in data.runs if r.treatment == "node-proxy"])
-    assert table["CPU a request / µs"].sum() == pytest.approx(expected * 1e6)
+    assert table["CPU per request / µs"].sum() == pytest.approx(expected * 1e6)
     assert table.height == 2
 
 

@@ -1,6 +1,6 @@
 from meshtrial.report import figures, tables
 from meshtrial.report.checks import checks, tally
-from meshtrial.report.first_screen import first_screen
+from meshtrial.report.tables.first_screen import first_screen
 
 
 def test_it_holds_the_sentence_the_checks_and_the_picture_in_this_order(data):
@@ -30,5 +30,5 @@ def test_the_picture_says_which_panels_it_has_no_room_for(synth, tmp_path):
     loads = tuple(synth.Load(rate, 10, 6.0) for rate in (100, 200, 300, 400, 500, 600, 700))
     wide = synth.study_data(tmp_path, synth.Shape(loads=loads, blocks=5, requests=300))
     figure = figures.answer(wide)
-    assert "has the other 9 too" in figure.caption
+    assert "also has the other 9" in figure.caption
     assert set(figure.table["load"]) == {load.label for load in loads[:6]}

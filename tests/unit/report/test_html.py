@@ -205,7 +205,7 @@ def test_an_error_stands_first_and_is_escaped(tmp_path):
     )
     marked = code("x", tags=["papermill-error-cell-tag"])
     text = export(tmp_path, [new_markdown_cell("# Study"), marked, code("boom()", error), code("again()", error)])
-    banner = text.index("This report is not whole.")
+    banner = text.index("This report is incomplete.")
     assert banner < text.index("<h1")
     for said in ("2 cells failed", 'href="#error-1"', 'id="error-1"', 'id="error-2"'):
         assert said in text

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from meshtrial.records.mechanism import ComponentCalls, Mechanism, write_mechanism
-from meshtrial.report.tables.resources import mechanism
+from meshtrial.report.tables.costs import mechanism
 
 
 def test_counts_are_a_request_by_treatment_and_component(data, tmp_path):

@@ -10,7 +10,7 @@ from meshtrial.inference import infer
 from meshtrial.records import parts
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.parts import Part
-from meshtrial.report.tables.places import nodes_of_blocks, places_of_blocks
+from meshtrial.report.tables.validity import nodes_of_blocks, places_of_blocks
 
 COURSE = {"places-differ", "dependent-blocks", "drift", "autocorrelation", "baseline-modes", "modes"}
 

@@ -48,4 +48,4 @@ def test_no_curve_begins_below_the_floor_of_the_exact_test(data):
 def test_without_a_known_noise_it_says_so(data):
     figure = figures.power(changed(data, mde=None))
     assert figure.nothing
-    assert "No noise of a primary response is known" in figure.caption
+    assert "noise of the primary responses is not known" in figure.caption

@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from meshtrial.records.schema import Proof
-from meshtrial.report.tables.proofs import holds, in_words, proofs
+from meshtrial.report.tables.validity import in_words, proofs, proofs_summary
 
 
 @pytest.mark.parametrize(
@@ -52,4 +52,4 @@ def test_refusals_that_differ_in_ports_alone_are_one(data):
 
 def test_the_line_over_the_folded_table_counts_checks(data):
     every = sum(len(run.proofs) for run in data.runs)
-    assert holds(data).endswith(f"{every} of {every} checks passed")
+    assert proofs_summary(data).endswith(f"{every} of {every} results passed")

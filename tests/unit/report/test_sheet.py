@@ -3,7 +3,7 @@
 import pytest
 
 from meshtrial.report import palette, sheet
-from meshtrial.report.figures.common import added_axis
+from meshtrial.report.sheet import added_axis
 
 LOOKS = palette.looks_of("none", "none-aa", ["none", "none-aa", "node-proxy", "sidecar+mtls"])
 
@@ -37,8 +37,8 @@ def test_the_key_moves_the_title_up_by_its_lines():
 
 
 def test_a_line_holds_texts_that_do_not_touch():
-    assert sheet.holds("istio+mtls", "4.58×", "▲ slower, material")
-    assert not sheet.holds("istio-ambient@details-nodelay", "−6.5 %", "◇ inconclusive (new study: 611 blocks)")
+    assert sheet.fits_on_line("istio+mtls", "4.58×", "▲ slower, material")
+    assert not sheet.fits_on_line("istio-ambient@details-nodelay", "−6.5 %", "◇ inconclusive (new study: 611 blocks)")
 
 
 def test_headings_and_keys_break_where_they_are_longer_than_the_drawing_also_behind_the_parts_of_a_name():
