@@ -1,9 +1,9 @@
-"""What "the best of n" does, on simulated treatments of known truth: what ``best_of_n.ipynb`` shows.
+"""The effect of keeping "the best of n" runs on simulated treatments with a known truth: used by ``best_of_n.ipynb``.
 
-Published comparisons measured eight times and left out the three runs with the largest maximum, or five times less the
-worst two. Here the same is done many times to two treatments of which everything is known: identical ones, one that is
-slower by a known share, and one that stalls in every fourth run. The noise is that of `mt.simulate`;
-a run's maximum is its value times a factor of its own, and a stall lifts it most, as it does in records.
+One published comparison measured eight times and left out the three runs with the largest maximum; another measured
+five times and left out the worst two. This module repeats that many times on simulated pairs of treatments: identical
+ones, one that is slower by a known share, and one that stalls in every fourth run. The noise is that of `mt.simulate`.
+A run's maximum is its value times a random factor, and a stall raises the maximum most, as it does in recorded runs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ORDERS: dict[Order, str] = {"sequential": "one treatment after the other", "rand
 
 @dataclass(frozen=True)
 class Rule:
-    """How many runs there are, and how many of them are left out for their maximum."""
+    """The number of runs, and how many of those with the largest maximum are left out."""
 
     runs: int
     dropped: int
@@ -48,7 +48,7 @@ class Rule:
 
     @property
     def label(self) -> str:
-        """In words."""
+        """The rule in words."""
         return f"worst {self.dropped} of {self.runs} dropped" if self.dropped else f"all {self.runs} kept"
 
 
@@ -57,24 +57,24 @@ RULES = (Rule(8, 0), Rule(8, 3), Rule(5, 0), Rule(5, 2))
 
 @dataclass(frozen=True)
 class RuleEffect:
-    """What one rule does under one order; changes are estimates, in the median."""
+    """The effect of one rule with one order of the runs. Changes are medians of estimates."""
 
     rule: Rule
     order: Order
-    identical: Numbers  # ratio of the two means where the treatments are identical, a comparison each
+    identical: Numbers  # ratio of the two means of identical treatments, one per comparison
     called: float  # share of identical pairs that Welch's t test on the kept runs calls different at 0.05
-    exact: float | None  # the same by the exact signed-rank test; None where there are no blocks to test
+    exact: float | None  # the same with the exact signed-rank test; None without blocks
     spread: float  # standard deviation of the kept runs over that of all, in the median
     slower: float  # of a treatment that is slower by `SLOWER`
     stalls: float  # of a treatment that stalls
     stalls_truth: float  # of its mean over many runs
 
     def winners(self, differing_by: float) -> float:
-        """Share of identical pairs whose means differ by more than this, either way."""
+        """Return the share of identical pairs whose means differ by more than this in either direction."""
         return float(np.mean(np.abs(np.log(self.identical)) > math.log1p(differing_by)))
 
     def quantile(self, q: float) -> float:
-        """Of the ratios of identical treatments."""
+        """Return a quantile of the ratios of identical treatments."""
         return float(np.quantile(self.identical, q))
 
 
@@ -85,12 +85,13 @@ def outcomes(
     seed: int = 1,
     orders: Sequence[Order] = tuple(ORDERS),
 ) -> tuple[RuleEffect, ...]:
-    """Simulate every rule under every order, so many comparisons a cell.
+    """Simulate every rule with every order of the runs, ``repetitions`` comparisons per combination.
 
-    All runs of one treatment and then the other's, as published comparisons were run (``sequential``); or in blocks.
+    ``sequential``: all runs of one treatment, then all of the other, as in the published comparisons. ``randomised``:
+    in randomised blocks.
     """
     if repetitions < 100:
-        raise mt.MeshtrialError(f"repetitions = {repetitions}: must be 100 or more, or a share says nothing")
+        raise mt.MeshtrialError(f"repetitions = {repetitions}: must be 100 or more, because fewer give no usable share")
     root = np.random.SeedSequence(seed)
     cells = [(rule, order) for order in orders for rule in rules]
     return tuple(
@@ -126,14 +127,14 @@ def _outcome(rule: Rule, order: Order, repetitions: int, rng: np.random.Generato
 def _runs(
     rule: Rule, order: Order, repetitions: int, rng: np.random.Generator, effect: float
 ) -> tuple[Numbers, Numbers]:
-    """Values and maxima, each (repetitions, runs, 2)."""
+    """Return values and maxima, each (repetitions, runs, 2)."""
     logs = mt.simulate([0.0, math.log1p(effect)], rule.runs, repetitions, rng, order=order)
     factor = rng.standard_t(3, logs.shape) * (MAXIMUM_SD / math.sqrt(3))
     return np.exp(logs), np.exp(logs + factor)
 
 
 def _stalled(values: Numbers, maxima: Numbers, rng: np.random.Generator) -> tuple[Numbers, Numbers]:
-    """The second treatment's every fourth run is hit, its maximum twice as much."""
+    """Slow down every fourth run of the second treatment on average, and its maximum by the square of that factor."""
     hit = rng.random(values.shape[:2]) < STALL_SHARE
     factor = np.where(hit, STALL_FACTOR, 1.0)
     values, maxima = values.copy(), maxima.copy()
@@ -143,7 +144,7 @@ def _stalled(values: Numbers, maxima: Numbers, rng: np.random.Generator) -> tupl
 
 
 def kept_best(values: Numbers, maxima: Numbers, rule: Rule) -> Numbers:
-    """The runs with the smallest maxima of each treatment: (repetitions, kept, 2)."""
+    """Return the runs with the smallest maxima of each treatment: (repetitions, kept, 2)."""
     order = maxima.argsort(axis=1)[:, : rule.runs - rule.dropped]
     kept: Numbers = np.take_along_axis(values, order, axis=1)
     return kept
@@ -160,7 +161,7 @@ def _change(kept: Numbers) -> float:
 
 
 def table(effects: Sequence[RuleEffect]) -> display.Fragment:
-    """What each rule does: winners where there is none, and estimates beside the truth."""
+    """Return a table of false winners and of estimates with the truth, one row per rule."""
     differ = [
         display.Column[RuleEffect](
             f"identical, means differ by more than {display.declared_percent(by)}", partial(_winners, by), numeric=True
@@ -172,14 +173,14 @@ def table(effects: Sequence[RuleEffect]) -> display.Fragment:
         *differ,
         display.Column("identical, called by Welch's t", lambda one: _share(one.called), numeric=True),
         display.Column("identical, called by the exact test", lambda one: _share(one.exact), numeric=True),
-        display.Column("spread that is left", lambda one: _share(one.spread), numeric=True),
+        display.Column("remaining spread", lambda one: _share(one.spread), numeric=True),
         display.Column(f"estimate, truth +{100 * SLOWER:.0f} %", lambda one: _estimate(one.slower), numeric=True),
         display.Column("estimate where it stalls, truth +25 %", lambda one: _estimate(one.stalls), numeric=True),
     ]
     note = (
-        "Welch's t test is asked of the runs that were kept, at 0.05; the exact signed-rank test of whole blocks, of "
-        "which it needs six. The treatment that stalls does so in every fourth run, which then takes twice as long: "
-        "its mean over many runs is 25 % above the other's."
+        "Welch's t test at 0.05 uses the runs that were kept. The exact signed-rank test uses whole blocks and needs "
+        "six. The treatment that stalls does so in every fourth run, which then takes twice as long. Its mean over "
+        "many runs is 25 % above the other's."
     )
     groups = [ORDERS[one.order] for one in effects]
     return display.Table.from_rows("Best of n", columns, effects, note, groups=groups).fragment()
@@ -198,11 +199,11 @@ def _estimate(change: float) -> display.Cell:
 
 
 def figure(effects: Sequence[RuleEffect]) -> display.Figure:
-    """Ratios of the means of identical treatments, a row a rule."""
+    """Return a figure of the ratios of the means of identical treatments, one row per rule."""
     caption = (
         "Ratio of the mean of one treatment to that of another that is identical to it, over many simulated "
-        "comparisons, as a density with its quarters. The dotted line is where they are the same. Dropping "
-        "runs makes the shapes hardly narrower, and the order of the runs matters more than the rule."
+        "comparisons, as a density with quartiles. The dotted line marks equal means. Dropping runs hardly makes the "
+        "shapes narrower, and the order of the runs matters more than the rule."
     )
     quantiles = {f"{100 * q:g} %": partial(_quantile, q) for q in (0.05, 0.25, 0.5, 0.75, 0.95)}
     columns: dict[str, Callable[[RuleEffect], object]] = {
@@ -228,11 +229,11 @@ def _draw(effects: Sequence[RuleEffect]) -> Canvas:
     canvas, panels = display.panels([2.0] * len(orders), sharex=True)
     limits = [one.quantile(q) for one in effects for q in (0.02, 0.98)]
     for axes, order, colour in zip(panels, orders, display.HUES, strict=False):
-        mine = [one for one in effects if one.order == order]
+        effects_of_order = [one for one in effects if one.order == order]
         values = pl.DataFrame(
             {
-                "place": np.repeat(np.arange(len(mine)), [one.identical.size for one in mine]),
-                "ratio": np.concatenate([one.identical for one in mine]),
+                "place": np.repeat(np.arange(len(effects_of_order)), [one.identical.size for one in effects_of_order]),
+                "ratio": np.concatenate([one.identical for one in effects_of_order]),
             }
         )
         sns.violinplot(
@@ -249,7 +250,7 @@ def _draw(effects: Sequence[RuleEffect]) -> Canvas:
             ax=axes,
         )
         axes.axvline(1, color=display.INK, linewidth=0.8, linestyle=":")
-        display.rows(axes, [one.rule.label for one in mine], [display.INK] * len(mine))
+        display.rows(axes, [one.rule.label for one in effects_of_order], [display.INK] * len(effects_of_order))
         axes.set_title(ORDERS[order], loc="left")
         axes.set_ylabel("")
         axes.set_xlabel("")

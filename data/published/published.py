@@ -1,11 +1,11 @@
 """The numbers that published comparisons print, through the same inference as a study: what ``published.ipynb`` shows.
 
-Opinion: what was repeated is tested, at the n that it has; what was printed once, or as a mean alone, has no noise to
-be held against and is only checked as arithmetic. Of a sentence two things are asked: whether the printed numbers say
-it (arithmetic), and whether they could have shown it (inference). Limits: the runs behind a printed mean, the order of
-the runs and what was discarded cannot be brought back.
+Opinion: repeated measurements are tested, with the n that was printed. A number that was printed once, or only as a
+mean, has no known noise and is only checked as arithmetic. Two questions are asked about each sentence: do the printed
+numbers agree with it (arithmetic), and could they have supported it (inference)? Limits: the runs behind a printed
+mean, the order of the runs and the discarded runs cannot be recovered.
 
-Another article is a CSV in this folder, its name in `FILES`, and its sentences in ``claims.yaml.j2``.
+To add an article, put a CSV into this folder, its name into `FILES`, and its sentences into ``claims.yaml.j2``.
 """
 
 from __future__ import annotations
@@ -39,28 +39,28 @@ FILES = (AMBIENT, LINKERD, SCALE, FEATURES, SIDECARLESS)
 SENTENCES = FOLDER / "claims.yaml.j2"
 REPEATED = ("details, old app", "details, new app")  # the experiments whose runs were printed one by one
 RESPONSES = "p50,p99,mean,p75,p90"
-# Printed beside the latencies to say under which conditions they were measured: no outcome of a treatment.
+# Conditions of the measurement that are printed with the latencies. They are not outcomes of a treatment.
 CONDITIONS = ("achieved_rps", "service_cpu")
 IS_REPEATED = pl.col("statistic").str.contains("paired runs")
-MOST = 1000  # beyond this a number of pairs only says: out of reach
+MOST = 1000  # more pairs than anybody will measure
 
 
 @dataclass(frozen=True)
 class Articles:
-    """The transcribed numbers, held to one error level of a family and one margin.
+    """The transcribed numbers, analysed with one family-wise error rate and one margin.
 
-    The margin is relative, of every response, and has no absolute floor: the articles argue about per cent.
+    The margin is relative for every response and has no absolute floor, because the articles argue in per cent.
     """
 
     alpha: float = 0.05
     margin: float = 0.05
 
     def repeated(self, experiment: str) -> mt.Comparison:
-        """One experiment whose runs were printed, three pairs, through the paired analysis."""
+        """Return the paired analysis of one experiment whose runs were printed (three pairs)."""
         return self._compared(FOLDER / AMBIENT, {"experiment": experiment})
 
     def both_apps(self) -> mt.Comparison:
-        """The six pairs of both apps as one question: asked after the numbers were seen, so a hint and no more."""
+        """Return the analysis of the six pairs of both apps together. It was chosen after the numbers were known."""
         own_names = (pl.format("{} {}", "experiment", name).alias(name) for name in ("run", "block"))
         with TemporaryDirectory() as folder:
             path = Path(folder, "both_apps.csv")
@@ -74,7 +74,7 @@ class Articles:
         )
 
     def sources(self) -> display.Fragment:
-        """Where every number was printed, and how many of them are runs that were repeated."""
+        """Return a table of the sources, with the numbers per source and how many of them are of repeated runs."""
         rows = (
             read()
             .group_by("file", "source", "url", maintain_order=True)
@@ -89,7 +89,7 @@ class Articles:
         return display.Table.from_rows("Transcribed numbers", columns, rows.iter_rows(named=True)).fragment()
 
     def needed(self) -> list[Needed]:
-        """How many pairs each repeated response would have needed, at the noise that its three pairs show."""
+        """Return how many pairs each repeated response would have needed with the noise of its three pairs."""
         found, half = [], math.log1p(self.margin)
         for experiment in REPEATED:
             verdicts = self.repeated(experiment).verdicts().rows(named=True)
@@ -107,7 +107,7 @@ class Articles:
         return found
 
     def pairs_needed(self) -> display.Fragment:
-        """The same as a table."""
+        """Return :meth:`needed` as a table."""
         margin = display.declared_percent(self.margin)
         columns: list[display.Column[Needed]] = [
             display.Column("response", lambda need: need.response),
@@ -121,15 +121,15 @@ class Articles:
             display.Column(f"for equivalence within {margin}", lambda need: _pairs(need.for_equivalence), numeric=True),
         ]
         note = (
-            "Power 0.8, never fewer than the exact test's own floor. The noise is estimated from three pairs, so it "
-            "may be off by a factor of two and more: read the numbers as orders of magnitude."
+            "Power 0.8, and at least the smallest n of the exact test. The noise is estimated from three pairs and may "
+            "be off by a factor of two or more, so these numbers are orders of magnitude."
         )
         needs = self.needed()
         groups = [need.experiment for need in needs]
         return display.Table.from_rows("Pairs needed", columns, needs, note, groups=groups).fragment()
 
     def printed_once(self, *files: str) -> display.Fragment:
-        """What these files, or all, print without a replicate, as arithmetic."""
+        """Return a table of the numbers without a replicate in these files, or in all, as quotients."""
         columns: list[display.Column[Single]] = [
             display.Column("response", lambda one: f"{one.response}, {one.treatment}"),
             display.Column(
@@ -145,12 +145,12 @@ class Articles:
             display.Column("can be tested", lambda _: "no: it has no replicate"),
         ]
         printed = singles(*files)
-        note = "A quotient of two numbers without a spread: no interval, no p, no verdict belongs beside it."
+        note = "A quotient of two numbers without a known spread has no interval, no p-value and no verdict."
         groups = [one.experiment for one in printed]
         return display.Table.from_rows("Printed once, or as a mean", columns, printed, note, groups=groups).fragment()
 
     def claims(self) -> display.Fragment:
-        """Which printed sentences stand."""
+        """Return a table of the printed sentences and of what the numbers support."""
         columns: list[display.Column[Claim]] = [
             display.Column(
                 "claim",
@@ -166,7 +166,7 @@ class Articles:
 
 @dataclass(frozen=True)
 class Needed:
-    """What a repeated response would have needed: pairs to find such an effect, or to show equivalence."""
+    """Pairs that a repeated response would have needed to find an effect, or to show equivalence."""
 
     experiment: str
     response: str
@@ -180,7 +180,7 @@ class Needed:
 
 @dataclass(frozen=True)
 class Single:
-    """A number printed without a replicate, beside its baseline's."""
+    """A number that was printed without a replicate, and its baseline's."""
 
     experiment: str
     response: str
@@ -194,7 +194,7 @@ class Single:
 
     @property
     def ratio(self) -> float:
-        """Arithmetic, and no estimate."""
+        """The quotient of the two numbers. It is not an estimate of an effect."""
         return self.value / self.baseline_value
 
 
@@ -202,21 +202,21 @@ class Single:
 class Claim:
     """One printed sentence."""
 
-    words: str  # as printed, or in sense where they are not quoted
+    words: str  # as printed; a paraphrase if not quoted
     place: str
-    numbers: str  # what the printed numbers say
-    arithmetic: bool | None  # whether they say what the words say; None where no arithmetic can tell
-    inference: str  # whether it was shown, and why not
-    quoted: bool = True  # others are its sense, or what its comparison rests on
+    numbers: str  # the printed numbers that the sentence is about
+    arithmetic: bool | None  # whether they agree with the words; None if arithmetic cannot decide
+    inference: str  # whether the data support it, or why they cannot
+    quoted: bool = True  # False for a paraphrase or an assumption of the comparison
 
     @property
     def stands(self) -> str:
-        """In a word or two."""
+        """Whether the sentence holds, in at most three words."""
         return {True: "as arithmetic only", False: "no", None: "open"}[self.arithmetic]
 
 
 def read(*names: str) -> pl.DataFrame:
-    """The transcribed rows of these files, or of all."""
+    """Return the transcribed rows of these files, or of all."""
     unknown = [name for name in names if name not in FILES]
     if unknown:
         raise mt.MeshtrialError(f"{', '.join(unknown)}: not in data/published; there are {', '.join(FILES)}")
@@ -225,7 +225,7 @@ def read(*names: str) -> pl.DataFrame:
 
 
 def values(file: str, experiment: str, treatment: str, response: str) -> list[float]:
-    """The printed numbers of an experiment, in the order of the runs."""
+    """Return the printed numbers of an experiment in the order of the runs."""
     rows = read(file).filter(experiment=experiment, treatment=treatment, response=response)
     if rows.is_empty():
         raise mt.MeshtrialError(f"{file}: {experiment}, {treatment}, {response} is not printed there")
@@ -233,20 +233,20 @@ def values(file: str, experiment: str, treatment: str, response: str) -> list[fl
 
 
 def value(file: str, experiment: str, treatment: str, response: str) -> float:
-    """One printed number of a file."""
+    """Return one printed number of a file."""
     column = values(file, experiment, treatment, response)
     if len(column) != 1:
-        raise mt.MeshtrialError(f"{file}: {experiment}, {treatment}, {response} stands {len(column)} times")
+        raise mt.MeshtrialError(f"{file}: {experiment}, {treatment}, {response} is printed {len(column)} times")
     return column[0]
 
 
 def singles(*names: str) -> list[Single]:
-    """Every number without a replicate that has a counterpart, of these files or of all."""
+    """Return every number without a replicate that has a counterpart, in these files or in all."""
     rows = read(*names).filter(~IS_REPEATED, ~pl.col("response").is_in(CONDITIONS))
     found = []
     for keys, part in rows.group_by("experiment", "response", maintain_order=True):
         printed = {row["treatment"]: row for row in part.iter_rows(named=True)}
-        # Where no mesh was printed the two meshes are held against each other, or a feature against its mesh.
+        # Without a number for no mesh, the two meshes are compared, or a feature with its mesh.
         baseline = next((name for name in ("none", "istio") if name in printed), min(printed, key=len))
         for name, row in printed.items():
             if name != baseline:
@@ -257,7 +257,7 @@ def singles(*names: str) -> list[Single]:
 
 
 def claims(articles: Articles) -> list[Claim]:
-    """Every sentence, with the numbers that it rests on: each figure in it is computed from the printed ones."""
+    """Return every sentence with the numbers that it is about, each computed from the printed ones."""
 
     def rows(experiment: str) -> dict[str, Row]:
         return {row["response"]: row for row in articles.repeated(experiment).verdicts().rows(named=True)}
@@ -266,7 +266,7 @@ def claims(articles: Articles) -> list[Claim]:
         row = rows(experiment)[response]
         if row["verdict"] != "inconclusive":
             return f"{row['sentence']}, p = {row['p']:.2g}"
-        return f"not shown: p = {row['p']:.2g} at n = {row['n_blocks']}; {row['sentence']}"
+        return f"not significant: p = {row['p']:.2g} at n = {row['n_blocks']}; {row['sentence']}"
 
     sentences = Environment(undefined=StrictUndefined)
     sentences.filters["each"] = lambda numbers, form: ", ".join(form.format(number) for number in numbers)
@@ -277,7 +277,7 @@ def claims(articles: Articles) -> list[Claim]:
 
 
 def _printed(file: str, *names: str | Iterable[str]) -> Numbers:
-    """The numbers of an experiment, treatment and response; of several, where one of them is a list."""
+    """Return the numbers of an experiment, treatment and response; each of these may be a list."""
     listed = [[name] if isinstance(name, str) else name for name in names]
     return np.concatenate([values(file, *one) for one in product(*listed)])
 

@@ -1,9 +1,9 @@
-"""All benchmarks, one after the other, each in a process of its own, and one table: ``make bench``.
+"""Run all benchmarks one after the other, each in its own process, and print one table: ``make bench``.
 
     PYTHONPATH=docs:lib:tests python -m benchmarks [--write FILE] [NAME...]
 
-With ``--write`` the table goes into FILE behind its last heading, with machine and date. A benchmark that cannot run
-here is a row that says so. Nothing else should run meanwhile.
+``--write`` puts the table into FILE after its last heading, with machine and date. A benchmark that cannot run on this
+machine is a row with the reason. Nothing else should run at the same time.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ write_requests(measured.requests, Path(out))
 
 
 def write_log(path: Path, lines: int) -> float:
-    """What fortio would have left of so many requests, log and result; how long the run was, in seconds."""
+    """Write the log and the result that fortio would leave of ``lines`` requests; return the duration in seconds."""
     each = lines // THREADS
     iteration = np.repeat(np.arange(each), THREADS)
     thread = np.tile(np.arange(THREADS), each)

@@ -1,11 +1,11 @@
-"""Where the seconds of one block go, by phase, on this machine or on any cluster that you may write to:
+"""Time spent per phase of one block, on this machine or on any cluster that you may write to:
 
 PYTHONPATH=docs:lib:tests .venv/bin/python -P -m benchmarks.block [STUDY local [NAME=VALUE...]]
 PYTHONPATH=docs:lib:tests .venv/bin/python -P -m benchmarks.block STUDY kubernetes cluster_file=FILE [NAME=VALUE...]
 
-Names are parameters of the study, as for `meshtrial run`; without any, two quick studies of one machine. A phase is
-told by the wall clock: of what runs beside each other, once. What lies in none of them is what the runner does between.
-Of a study of several loads a block is one of each.
+NAME is a parameter of the study, as for `meshtrial run`. Without arguments, two quick local studies are timed. A phase
+is wall-clock time, so parallel work counts once. The rest of a block is what the runner does between phases. In a study
+of several loads, a block here is one block at each load.
 """
 
 import sys
@@ -34,25 +34,25 @@ from meshtrial.testbed.local.deployment import LocalDeployment
 from meshtrial.testbed.local.testbed import LocalTestbed
 
 Interval = tuple[float, float]
-# Phases in their order, and why a study cannot do without them.
+# The phases in order, and what each of them does.
 PHASES = {
-    "state of the machine": "how it wakes and reckons, before every run",
-    "mesh install": "its pods come up; what has no mesh is deployed meanwhile",
-    "deploy": "pods come up, beside each other, until a request comes through",
-    "proofs": "counters and refusals, before and after the load, beside each other",
-    "warm-up": "beside each other, at one load's rate",
-    "pushes": "what a change costs the control plane, when the load is over",
-    "readings of usage": "a kubelet's next reading, behind a slice and before the next at once",
-    "load": "what is measured, and what is discarded before each slice",
-    "ingest": "every request is read, beside each other",
+    "state of the machine": "how fast it wakes up and computes, before every run",
+    "mesh install": "its pods start; treatments without a mesh are deployed meanwhile",
+    "deploy": "pods start in parallel, until a request succeeds",
+    "proofs": "counters and refusals before and after the load, in parallel",
+    "warm-up": "in parallel, at the rate of one load",
+    "pushes": "what a change costs the control plane, after the load",
+    "readings of usage": "the kubelet's next reading, after one slice and before the next",
+    "load": "measured requests, and those discarded before each slice",
+    "ingest": "reading every request, in parallel",
     "logs": "of every container",
-    "removal": "pods end; the namespaces go while the next block begins",
-    "mesh removal": "before the next block, where it is made anew",
+    "removal": "pods end; namespaces are deleted while the next block begins",
+    "mesh removal": "before the next block, if it is reinstalled",
 }
 
 
 def owners(backend: str) -> list[tuple[str, Any, str]]:
-    """What is timed of a backend: phase, owner and the name of what it does."""
+    """Return what is timed of a backend: phase, owner and method name."""
     deployment: Any = KubernetesDeployment if backend == "kubernetes" else LocalDeployment
     methods = {"proofs": "prove", "readings of usage": "snapshot", "load": "generate"}
     methods |= {"logs": "collect_logs", "removal": "close"}

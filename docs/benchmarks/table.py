@@ -1,4 +1,4 @@
-"""What benchmarks have in common: a row of the table that all of them make, and how each is run by itself."""
+"""What benchmarks share: a row of their table, and how each is run on its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEADING = ("what", "measured", "beside", "ratio")
 
 @dataclass(frozen=True)
 class Row:
-    """A measurement and what it is held against; both were made in one run on one machine."""
+    """A measurement and what it is compared with, both made in one run on one machine."""
 
     what: str
     measured: str
@@ -22,26 +22,26 @@ class Row:
     ratio: float | None = None  # of the first to the second; None where there is no second here
 
     def cells(self) -> tuple[str, ...]:
-        """As the table shows it."""
+        """Return its cells of the table."""
         return self.what, self.measured, self.beside, "" if self.ratio is None else f"{self.ratio:.2f}"
 
 
 def main(rows: Callable[..., Iterable[Row]]) -> None:
-    """Print a benchmark's rows as they come: as lines of a table, or with ``--json`` for whoever puts all together."""
+    """Print a benchmark's rows when they are measured, as lines of a table or, with ``--json``, as JSON."""
     arguments = [argument for argument in sys.argv[1:] if argument != "--json"]
     for row in rows(*arguments):
         print(json.dumps(asdict(row)) if "--json" in sys.argv else markdown(row.cells()), flush=True)
 
 
 def markdown(cells: Iterable[str]) -> str:
-    """A line of a table."""
+    """Return one line of a Markdown table."""
     return "| " + " | ".join(cells) + " |"
 
 
 def used(command: list[str]) -> tuple[float, float]:
-    """CPU seconds and peak MB of a program and all that it starts and waits for; it must succeed.
+    """Return the CPU seconds and peak MB of a program and of all processes that it starts and waits for.
 
-    Whoever calls this should hold little: a child's peak begins with what its parent holds.
+    SystemExit if it fails. Callers should use little memory, because a child's peak begins with that of its parent.
     """
     child = subprocess.Popen(command, stdout=sys.stderr)
     _, status, usage = os.wait4(child.pid, 0)

@@ -52,7 +52,7 @@ def panel_title(*parts: str) -> str:
     return " · ".join(filter(None, parts))
 
 
-def by_treatment(data: StudyData, rows: pl.DataFrame) -> Iterator[tuple[palette.Look, pl.DataFrame]]:
+def by_treatment(data: StudyData, rows: pl.DataFrame) -> Iterator[tuple[palette.TreatmentStyle, pl.DataFrame]]:
     """Yield each treatment's look and rows in display order."""
     looks = palette.looks(data.plan.study)
     for name in order(data, rows["treatment"].to_list()):
@@ -99,7 +99,7 @@ class Contrasts:
     """Verdict rows of a study or a comparison, with what figures and tables of them need to know."""
 
     rows: tuple[VerdictRow, ...]  # in display order
-    looks: palette.Looks  # of every treatment, in display order
+    looks: palette.Styles  # of every treatment, in display order
     loads: tuple[str, ...]  # labels in order
     # (load, response, treatment) of rows without a verdict because valid runs did not record the response.
     unreported: frozenset[tuple[str, str, str]] = frozenset()

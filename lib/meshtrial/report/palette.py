@@ -50,7 +50,7 @@ def variables(*, dark: bool) -> str:
 
 
 @dataclass(frozen=True)
-class Look:
+class TreatmentStyle:
     """How one treatment is drawn."""
 
     name: str
@@ -74,27 +74,27 @@ class Look:
         return {"color": self.colour, "linestyle": "none", "marker": self.marker, "markersize": size} | face
 
 
-class Looks(dict[str, Look]):
-    """Looks by name in display order; a name that the plan lacks is drawn in plain ink."""
+class Styles(dict[str, TreatmentStyle]):
+    """Styles by name in display order; a name that the plan lacks is drawn in plain ink."""
 
-    def __missing__(self, name: str) -> Look:
-        return Look(name, INK, "o", "-", False)
+    def __missing__(self, name: str) -> TreatmentStyle:
+        return TreatmentStyle(name, INK, "o", "-", False)
 
 
-def looks(study: Study) -> Looks:
+def looks(study: Study) -> Styles:
     """Return the look of every treatment of a study: baseline, twin, the others."""
     twin = study.twin.name if study.twin else None
     return looks_of(study.baseline.name, twin, [t.name for t in study.treatments])
 
 
-def looks_of(baseline: str, twin: str | None, names: Sequence[str]) -> Looks:
+def looks_of(baseline: str, twin: str | None, names: Sequence[str]) -> Styles:
     """Return the look of every named treatment: baseline and twin in grey, the others in the order of the hues."""
-    result = Looks({baseline: Look(baseline, GREY, "o", "-", True)})
+    result = Styles({baseline: TreatmentStyle(baseline, GREY, "o", "-", True)})
     if twin is not None:
-        result[twin] = Look(twin, GREY, "o", (0, (2, 1.6)), False)
+        result[twin] = TreatmentStyle(twin, GREY, "o", (0, (2, 1.6)), False)
     for index, name in enumerate(name for name in names if name not in (baseline, twin)):
         # After the last hue, colours repeat with an open marker and another dash, so looks stay distinct.
         turn, place = divmod(index, len(HUES))
         dash = _DASHES[(place + turn) % len(_DASHES)]
-        result[name] = Look(name, HUES[place], _MARKERS[place % len(_MARKERS)], dash, turn % 2 == 0)
+        result[name] = TreatmentStyle(name, HUES[place], _MARKERS[place % len(_MARKERS)], dash, turn % 2 == 0)
     return result

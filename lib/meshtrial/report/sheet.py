@@ -20,7 +20,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from meshtrial.report import svg, wording
-from meshtrial.report.palette import PAPER, Look
+from meshtrial.report.palette import PAPER, TreatmentStyle
 
 WIDTH_IN = 4.2
 ROW_IN = 0.42  # height of a row with its name above it
@@ -70,7 +70,7 @@ def key_in(names: Sequence[str]) -> float:
     return _KEY_IN * (-(-len(names) // _columns(names)) - 1)
 
 
-def key(axes: Axes, looks: Iterable[Look], *, lines: bool = True) -> None:
+def key(axes: Axes, looks: Iterable[TreatmentStyle], *, lines: bool = True) -> None:
     """Name the treatments above a panel, each with its line and marker. The panel's title moves up."""
     handles = [
         Line2D([], [], **look.marks(5) | {"linestyle": look.dash if lines else "none"}, label=look.name)
@@ -164,7 +164,7 @@ def estimate(
     place: float,
     ends: Sequence[float],
     middle: float,
-    look: Look,
+    look: TreatmentStyle,
     *,
     upright: bool = False,
     marker: str = "",
@@ -181,7 +181,9 @@ def estimate(
         svg.tip(mark, tip)
 
 
-def strip(axes: Axes, places: Sequence[float], values: Sequence[float], look: Look, *, upright: bool = True) -> None:
+def strip(
+    axes: Axes, places: Sequence[float], values: Sequence[float], look: TreatmentStyle, *, upright: bool = True
+) -> None:
     """Draw every value as a dot, at its place on the other axis."""
     # Imported late: it takes longer to load than matplotlib, and not every command draws.
     import seaborn

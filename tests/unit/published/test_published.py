@@ -189,15 +189,15 @@ def test_claims():
 def test_claims_of_the_feature_study():
     found = {claim.words: claim for claim in claims(Articles()) if claim.place.startswith("feature study")}
     assert not any(claim.quoted for claim in found.values())
-    low = found["a mesh adds 0.7 to 1.5 ms at 200 requests a second"]
+    low = found["a mesh adds 0.7 to 1.5 ms at 200 requests per second"]
     # 4.222 - 3.342 and 5.208 - 3.342.
     assert (low.stands, low.numbers) == ("open", "medians of its report: +0.9 to +1.9 ms; p99s: -7 to +2 ms")
-    assert found["a mesh adds 5 to 25 ms at 700 requests a second"].stands == "as arithmetic only"
-    assert found["a mesh adds 10 to 50 ms at 1,200 requests a second"].stands == "as arithmetic only"
+    assert found["a mesh adds 5 to 25 ms at 700 requests per second"].stands == "as arithmetic only"
+    assert found["a mesh adds 10 to 50 ms at 1,200 requests per second"].stands == "as arithmetic only"
     assert {c.inference for words, c in found.items() if words.startswith("a mesh adds")} == {
         "cannot be tested: a range over the meshes, not over runs; it has no replicate"
     }
-    others = [claim for words, claim in found.items() if words.startswith("rests on")]
+    others = [claim for words, claim in found.items() if words.startswith("assumes")]
     assert [claim.stands for claim in others] == ["no"] * 3
     assert "used 313 to 325 of the 325 mcores" in others[0].numbers
     assert others[1].numbers == "1,200 asked: 94 to 95 % sent; 1,800 asked: 77 to 88 % sent"

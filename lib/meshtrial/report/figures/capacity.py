@@ -24,7 +24,7 @@ from meshtrial.report import frames, palette, sheet, wording
 from meshtrial.report.figure import Columns, Figure, alt_text, empty
 from meshtrial.report.palette import INK
 from meshtrial.report.sheet import estimate, log_axis
-from meshtrial.stats import Capacity, Rung
+from meshtrial.stats import Capacity, LoadStep
 from meshtrial.stats import capacity as capacity_of
 
 _BIN = 0.1
@@ -79,9 +79,9 @@ def _searched(runs: Sequence[RunRecord]) -> _Searched:
     ladders = []
     for run in runs:
         search = run.extra["search"]
-        ladder = [Rung(float(search["low_rps"]), 1.0)]
+        ladder = [LoadStep(float(search["low_rps"]), 1.0)]
         if search["high_rps"] is not None:
-            ladder.append(Rung(float(search["high_rps"]), 0.0))
+            ladder.append(LoadStep(float(search["high_rps"]), 0.0))
         ladders.append(ladder)
     shares = [step["generator_cpu"] for run in runs for step in _steps(run) if step["stage"] == "confirm"]
     known = [float(share) for share in shares if share is not None]
@@ -139,7 +139,7 @@ def _draw(data: StudyData, searched: Sequence[_Searched], points: pl.DataFrame) 
     return figure
 
 
-def _intervals(axis: Axes, searched: Sequence[_Searched], looks: palette.Looks) -> None:
+def _intervals(axis: Axes, searched: Sequence[_Searched], looks: palette.Styles) -> None:
     largest = max(max(one.capacity.estimate, one.closed_rps) for one in searched)
     for place, one in enumerate(searched):
         look = looks[one.treatment]

@@ -115,7 +115,7 @@ def two_studies(data: StudyData, other: StudyData) -> Figure:
     studies = [frames.contrasts(one, primary=True, family="") for one in (data, other)]
     lettered = [_lettered(contrasts, frames.letter(n)) for n, contrasts in enumerate(studies)]
     loads = tuple(dict.fromkeys(load for contrasts in lettered for load in contrasts.loads))
-    looks = palette.Looks((name, look) for contrasts in lettered for name, look in contrasts.looks.items())
+    looks = palette.Styles((name, look) for contrasts in lettered for name, look in contrasts.looks.items())
     responses = list(dict.fromkeys(row.response for one in studies for row in one.rows))
     treatments = list(dict.fromkeys(name for one in studies for name in one.looks))
 
@@ -134,7 +134,7 @@ def _lettered(contrasts: Contrasts, name: str) -> Contrasts:
     return replace(
         contrasts,
         rows=tuple(replace(row, treatment=f"{row.treatment} {name}") for row in contrasts.rows),
-        looks=palette.Looks((f"{treatment} {name}", look) for treatment, look in contrasts.looks.items()),
+        looks=palette.Styles((f"{treatment} {name}", look) for treatment, look in contrasts.looks.items()),
         unreported=frozenset(
             (load, response, f"{treatment} {name}") for load, response, treatment in contrasts.unreported
         ),
@@ -257,7 +257,7 @@ def _draw(contrasts: Contrasts, panels: Sequence[Contrasts]) -> Canvas:
     return figure
 
 
-def _row(axis: Axes, place: int, row: VerdictRow, added: bool, look: palette.Look) -> None:
+def _row(axis: Axes, place: int, row: VerdictRow, added: bool, look: palette.TreatmentStyle) -> None:
     verdict, beside = row.verdict, axis.get_yaxis_transform()
     # The verdict shares the line with the treatment's name, so the longest text that fits is taken.
     text = f"{verdict.glyph} {wording.verdict_text(row, brief=True)}".replace("(a new study of about ", "(new study: ")
@@ -278,7 +278,13 @@ def _row(axis: Axes, place: int, row: VerdictRow, added: bool, look: palette.Loo
 
 
 def _estimate(
-    axis: Axes, place: int, ends: Sequence[float], effect: _AxisEffect, row: VerdictRow, look: palette.Look, size: float
+    axis: Axes,
+    place: int,
+    ends: Sequence[float],
+    effect: _AxisEffect,
+    row: VerdictRow,
+    look: palette.TreatmentStyle,
+    size: float,
 ) -> None:
     marker, filled = row.verdict.marker, row.verdict.filled
     estimate(axis, place, ends, effect.estimate, look, marker=marker, filled=filled, size=size, tip=_tip(row))

@@ -23,9 +23,9 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, palette, sheet, svg, wording
 from meshtrial.report.figure import Columns, Figure, alt_text, empty
-from meshtrial.report.palette import INK, Look
+from meshtrial.report.palette import INK, TreatmentStyle
 from meshtrial.report.sheet import estimate, log_axis, spaced
-from meshtrial.vocabulary import Word
+from meshtrial.vocabulary import VerdictLabel
 
 BLOCKS = (5, 6, 8, 10, 12, 15, 20, 30, 40, 60, 80, 100)
 _LABELLED = (6, 10, 20, 40, 100)
@@ -114,7 +114,7 @@ def _draw_curves(data: StudyData, panels: Sequence[Sequence[_Curve]], load: str)
     return figure
 
 
-def _line(axis: Axes, curve: _Curve, look: palette.Look) -> None:
+def _line(axis: Axes, curve: _Curve, look: palette.TreatmentStyle) -> None:
     axis.plot(curve.blocks, curve.effects, **look.line())
     at = curve.blocks.index(curve.row.n_blocks)
     (dot,) = axis.plot([curve.blocks[at]], [curve.effects[at]], **look.marks(6) | {"markerfacecolor": look.colour})
@@ -158,7 +158,7 @@ def _curve_table(curves: Sequence[_Curve]) -> pl.DataFrame:
 
 
 _WORD_IN = 0.17  # how wide an upright word is
-_MARKS = {Word.SLOWER: "o", Word.EQUIVALENT: "s", Word.INCONCLUSIVE: "D"}
+_MARKS = {VerdictLabel.SLOWER: "o", VerdictLabel.EQUIVALENT: "s", VerdictLabel.INCONCLUSIVE: "D"}
 
 
 def detection(data: StudyData) -> Figure:
@@ -196,7 +196,9 @@ def _draw_delays(delays: list[Detection]) -> Canvas:
     for one, place in zip(delays, places, strict=True):
         middle, *ends = _microseconds(one.row)
         x, word = one.applied_s * 1e6, one.row.verdict
-        look = Look(one.treatment, INK, _MARKS.get(word, "x"), "-", filled=word is not Word.INCONCLUSIVE)
+        look = TreatmentStyle(
+            one.treatment, INK, _MARKS.get(word, "x"), "-", filled=word is not VerdictLabel.INCONCLUSIVE
+        )
         estimate(axes, x, ends, middle, look, upright=True, filled=look.filled)
         axes.annotate(
             word,

@@ -15,7 +15,7 @@ from meshtrial.design.responses import PATH_ROLES
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, palette, sheet, svg, wording
 from meshtrial.report.figure import Figure, alt_text, empty
-from meshtrial.report.palette import INK, Look
+from meshtrial.report.palette import INK, TreatmentStyle
 from meshtrial.report.sheet import strip
 
 
@@ -89,7 +89,7 @@ def _draw(data: StudyData, used: pl.DataFrame, roles: pl.DataFrame) -> Canvas:
             end = _bar(axis, place, looks[name], widths, unit, 0.17 / sheet.ROW_IN)
             in_path = runs.filter(pl.col("role").is_in(PATH_ROLES)).group_by("run_id").agg(pl.col(measure).sum())
             dots = (scale * in_path[measure].drop_nulls().sort()).to_list()
-            strip(axis, [place] * len(dots), dots, Look("a run", INK, "o", "-", True), upright=False)
+            strip(axis, [place] * len(dots), dots, TreatmentStyle("a run", INK, "o", "-", True), upright=False)
             furthest = max(end, *dots, 0.0)
             widest = max(widest, furthest)
             beside = ((furthest, place), (5, 0), "data", "offset points")
@@ -107,7 +107,12 @@ def _draw(data: StudyData, used: pl.DataFrame, roles: pl.DataFrame) -> Canvas:
 
 
 def _bar(
-    axis: Axes, place: int, look: palette.Look, widths: Sequence[tuple[_RoleLook, float]], unit: str, height: float
+    axis: Axes,
+    place: int,
+    look: palette.TreatmentStyle,
+    widths: Sequence[tuple[_RoleLook, float]],
+    unit: str,
+    height: float,
 ) -> float:
     """Draw the parts of the system as one stacked bar, and return where it ends."""
     left = 0.0

@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, palette, sheet, svg, wording
 from meshtrial.report.figure import Figure, alt_text, empty
-from meshtrial.report.palette import INK, Look
+from meshtrial.report.palette import INK, TreatmentStyle
 from meshtrial.report.sheet import log_axis, strip
 
 _STRIPS = 0.4  # width of the strips by treatment, as a share of the blocks' width
@@ -65,7 +65,7 @@ def _draw_blocks(data: StudyData, rows: pl.DataFrame, name: str) -> Canvas:
     return figure
 
 
-def _panel(axis: Axes, runs: Sequence[tuple[palette.Look, pl.DataFrame]], name: str) -> None:
+def _panel(axis: Axes, runs: Sequence[tuple[palette.TreatmentStyle, pl.DataFrame]], name: str) -> None:
     values = pl.concat([rows for _, rows in runs])
     first, last = (int(end) for end in (values["block"].min(), values["block"].max()))  # type: ignore[arg-type]
     apart = (last - first + 1) * _STRIPS / len(runs)
@@ -230,7 +230,12 @@ def _draw_drift(data: StudyData, rows: pl.DataFrame, residuals: pl.DataFrame, st
 def _positions(axis: Axes, residuals: pl.DataFrame) -> None:
     runs = residuals.with_columns((100 * (pl.col("residual").exp() - 1)).alias("percent"))
     if not runs.is_empty():
-        strip(axis, runs["position"].to_list(), runs["percent"].to_list(), Look("every run", INK, "o", "-", True))
+        strip(
+            axis,
+            runs["position"].to_list(),
+            runs["percent"].to_list(),
+            TreatmentStyle("every run", INK, "o", "-", True),
+        )
         for position, middle in runs.group_by("position").agg(pl.col("percent").median()).sort("position").iter_rows():
             axis.plot([position - 0.28, position + 0.28], [middle, middle], color=INK, linewidth=2.2)
     axis.axhline(0, color=INK, linewidth=0.8)

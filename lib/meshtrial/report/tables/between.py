@@ -14,7 +14,7 @@ from meshtrial.inference.between import Between
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, wording
 from meshtrial.report.markup import Cell, Column, Fragment, Table, bullets, join, paragraph, ranged
-from meshtrial.vocabulary import Word
+from meshtrial.vocabulary import VerdictLabel
 
 _MOST_COLUMNS = 4  # more studies than this have no column each
 CAVEAT = (
@@ -47,7 +47,7 @@ def between(studies: Sequence[StudyData], contrasts: Sequence[Between], differ: 
     lines += [
         f"{frames.letter(i)} is not finished: its results here are preliminary, and are no verdict."
         for i, data in enumerate(studies)
-        if any(row.verdict is Word.PROVISIONAL for row in data.verdicts)
+        if any(row.verdict is VerdictLabel.PROVISIONAL for row in data.verdicts)
     ]
     lines += _scales(contrasts)
     return join(bullets(names), bullets(lines), _table(len(studies), contrasts).fragment(), paragraph(CAVEAT))

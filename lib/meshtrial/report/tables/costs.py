@@ -17,7 +17,7 @@ from meshtrial.inference.decomposition import Decomposition, Piece, decompose
 from meshtrial.inference.described import Described
 from meshtrial.inference.described import described as by_treatment
 from meshtrial.inference.extrapolated import MonthAtSize, at_size
-from meshtrial.inference.money import Amount, Bill, Prices, bills
+from meshtrial.inference.money import Amount, CostEstimate, Prices, bills
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.mechanism import READS, WRITES, ComponentCalls, Mechanism, read_mechanism
 from meshtrial.records.schema import RunRecord
@@ -251,7 +251,7 @@ def money(data: StudyData, core_hour: float, gib_hour: float, currency: str = ""
     costs = bills(data, prices)
     if not costs:
         return paragraph("No run used in the inference has its CPU and memory recorded.")
-    columns: list[Column[Bill]] = [
+    columns: list[Column[CostEstimate]] = [
         Column("treatment", lambda one: one.treatment),
         Column("against", lambda one: one.baseline),
         Column("month at this load", lambda one: _amount(one.month, currency), numeric=True),

@@ -11,7 +11,7 @@ import numpy as np
 
 from meshtrial.inference.values import LoadBlocks
 from meshtrial.records.dataset import StudyData
-from meshtrial.records.parts import Place, places
+from meshtrial.records.parts import Site, places
 from meshtrial.records.schema import GateResult, Proof, RunRecord, VerdictRow
 from meshtrial.report import frames, wording
 from meshtrial.report.checks import KIND_OF, number_of
@@ -170,28 +170,28 @@ def _hosts_text(hosts: Sequence[str]) -> str:
     return ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more" if len(hosts) > 3 else "")
 
 
-def _places_table(data: StudyData, found: Sequence[Place]) -> Table:
-    def from_testbed(*names: str) -> Callable[[Place], object]:
+def _places_table(data: StudyData, found: Sequence[Site]) -> Table:
+    def from_testbed(*names: str) -> Callable[[Site], object]:
         """Return a function that gives the first of these facts that a place's testbed recorded."""
 
-        def value(place: Place) -> object:
+        def value(place: Site) -> object:
             testbed = place.environment.get("testbed", data.environment.get("testbed"))
             known = testbed if isinstance(testbed, dict) else {}
             return next((known[name] for name in names if known.get(name)), "not recorded")
 
         return value
 
-    def runs(place: Place) -> list[RunRecord]:
+    def runs(place: Site) -> list[RunRecord]:
         return sorted((run for run in data.runs if run.repetition in place.blocks), key=lambda run: run.start_unix_s)
 
     def minute(moments: list[str]) -> str | None:
         return moments[0][:16].replace("T", " ") if moments else None
 
-    def nodes(place: Place) -> int | None:
+    def nodes(place: Site) -> int | None:
         listed = from_testbed("nodes")(place)
         return len(listed) if isinstance(listed, list) else None
 
-    columns: list[Column[Place]] = [
+    columns: list[Column[Site]] = [
         Column("place", lambda place: place.name),
         Column("blocks", lambda place: f"{place.blocks[0]} to {place.blocks[-1]}"),
         Column("cluster or CPU", from_testbed("cluster", "cpu_model")),

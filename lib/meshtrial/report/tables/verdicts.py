@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
-from meshtrial.inference.ranking import Place, Ranking, rankings
+from meshtrial.inference.ranking import Ranking, RankRange, rankings
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, wording
 from meshtrial.report.frames import Contrasts
 from meshtrial.report.markup import Cell, Column, Fragment, Table, bullets, fold, join, paragraph, valued
 from meshtrial.report.tables.verdict_columns import COLUMNS, PAGE, Line, columns_of
-from meshtrial.vocabulary import BETWEEN, CORRECTIONS, QUALIFIERS, Word
+from meshtrial.vocabulary import BETWEEN, CORRECTIONS, QUALIFIERS, VerdictLabel
 
 FOLD_FROM = 12  # a table of more exploratory rows is folded
 _FAMILIES = ("latency", "CPU", "memory", "other")
@@ -73,7 +73,7 @@ def _tally(rows: Sequence[VerdictRow]) -> str:
 
 def _called_table(contrasts: Contrasts) -> Table:
     """Tabulate how many responses were called different, by treatment and kind of response."""
-    counted: dict[tuple[str, str], dict[str, Counter[Word]]] = {}
+    counted: dict[tuple[str, str], dict[str, Counter[VerdictLabel]]] = {}
     for row in contrasts.rows:
         if not row.twin:
             by_family = counted.setdefault((row.treatment, row.baseline), {})
@@ -100,7 +100,7 @@ def _family(row: VerdictRow) -> str:
     return "CPU" if "cpu" in response.name or "switches" in response.name else "other"
 
 
-def _count(counts: Counter[Word] | None) -> Cell | None:
+def _count(counts: Counter[VerdictLabel] | None) -> Cell | None:
     if not counts:
         return None
     called = {word: count for word, count in counts.items() if word.different}
@@ -200,7 +200,7 @@ def _ranks_table(data: StudyData, ranking: Ranking, note: str) -> Table:
         return wording.listing(list(treatments)) or "–"
 
     form = partial(wording.in_unit, ranking.response)
-    columns: list[Column[Place]] = [
+    columns: list[Column[RankRange]] = [
         Column("treatment", lambda place: place.treatment),
         Column("places", lambda place: Cell(place.places, place.best + place.worst), middle=True),
         Column("typical run", lambda place: valued(place.value, form), numeric=True),
