@@ -40,7 +40,7 @@ KINDS: dict[Kind, tuple[str, str]] = {
         "Do the differences of neighbouring blocks resemble each other? If so, no test is valid.",
     ),
     "power": ("Detectable effect", "Could the study detect an effect as large as the margin with 80 % power?"),
-    "limits": ("Limits", "No check can remove these. docs/reference/verdicts.md says what to do about each check."),
+    "limits": ("Limits", "No check can remove these. What to do about each check: docs/reference/verdicts.md."),
 }
 # Each state's symbol, the symbol in words, and the name of its colour.
 SIGNS: dict[State, tuple[str, str, str]] = {

@@ -29,7 +29,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 # A page holds the SVG element of a figure, a notebook an image: JupyterLab strips SVG elements from the outputs of
 # notebooks that it does not trust, such as those that papermill ran.
 Form = Literal["page", "notebook", "text"]
-# The MIME type under which a notebook keeps an output's form for pages; JupyterLab shows the HTML beside it.
+# The MIME type under which a notebook keeps an output's form for pages; JupyterLab shows the HTML of the same output.
 ON_PAGE = "application/vnd.meshtrial.page"
 Row = TypeVar("Row")
 

@@ -48,7 +48,7 @@ def rows(axes: Axes, names: Sequence[str], colours: Sequence[str]) -> None:
     for place, (name, colour) in enumerate(zip(names, colours, strict=True)):
         across = axes.get_yaxis_transform()
         text = axes.text(0, place - 0.38, name, transform=across, color=colour, weight="bold", size=SMALL, gid="halo")
-        text.set_in_layout(False)  # a long name may extend over the panel beside it
+        text.set_in_layout(False)  # a long name may extend over the next panel
 
 
 def fits_on_line(*texts: str) -> bool:
@@ -97,7 +97,7 @@ def _columns(labels: Iterable[str]) -> int:
 
 
 def _lines(text: str, letters: float) -> str:
-    """Wrap a text after so many letters; a treatment's name may break after the plus signs that join its parts."""
+    """Wrap a text at a number of letters; a treatment's name may break after the plus signs that join its parts."""
     return textwrap.fill(text.replace("+", "+ "), max(12, int(letters))).replace("+ ", "+")
 
 

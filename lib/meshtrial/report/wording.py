@@ -59,7 +59,7 @@ def signed(value: float | None, digits: int = 3, most: int = 12) -> str:
 
 
 def plain(value: float) -> str:
-    """Format a declared number as it was declared: 5, 0.05, 2 000."""
+    """Format a declared number with the digits of its declaration: 5, 0.05, 2 000."""
     return f"{value:,.10g}".replace(",", _THIN).replace("-", MINUS)
 
 
@@ -74,7 +74,7 @@ def rounded_percent(share: float) -> str:
 
 
 def declared_percent(share: float) -> str:
-    """Format a declared share as it was declared: 5 %, not 5.00 %."""
+    """Format a declared share as a percentage with the digits of its declaration: 5 %, not 5.00 %."""
     return f"{plain(100 * share)}{NBSP}%"
 
 

@@ -3,13 +3,16 @@ import html
 import re
 import shlex
 import statistics
+from dataclasses import replace
 
 import pytest
 from unit.report.synth import VARIANTS, asked, changed, row_of
 
 from meshtrial.design.study import Treatment
+from meshtrial.records.mechanism import ComponentCalls, Mechanism, write_mechanism
 from meshtrial.records.schema import Proof
 from meshtrial.report import tables
+from meshtrial.report.tables.costs import mechanism
 from meshtrial.report.tables.validity import together
 from meshtrial.vocabulary import Warning
 
@@ -189,3 +192,18 @@ def test_a_whole_study_of_a_treatment_and_its_twin_says_that_nothing_else_was_co
     one = dataclasses.replace(data, verdicts=tuple(row for row in data.verdicts if row.twin))
     assert one.verdicts
     assert tables.headline(one) == "Only the A/A twin was compared: none is the only treatment."
+
+
+def test_counts_are_a_request_by_treatment_and_component(data, tmp_path):
+    study = replace(data, path=tmp_path)
+    assert mechanism(study).text == ""
+    app = ComponentCalls("app", "app", {"read": 200, "write": 100, "futex": 50}, 25)
+    proxy = ComponentCalls("<b>proxy</b>", "data plane", {"readv": 400}, None)
+    both = (Mechanism("none", "200rps-4c", 100, 50, (app,)), Mechanism("node-proxy", "200rps-4c", 100, 50, (proxy,)))
+    write_mechanism(tmp_path, both)
+    shown = mechanism(study)
+    row = next(line for line in shown.text.splitlines() if line.startswith("app "))
+    assert row.split()[1:5] == ["3.50", "2", "1", "0.500"] or row.split()[1:5] == ["3.50", "2.00", "1.00", "0.500"]
+    assert "read 2" in row
+    assert shown.text.index("none") < shown.text.index("node-proxy")
+    assert "<b>proxy</b>" not in shown.html

@@ -367,7 +367,7 @@ def _glance(contrasts: Contrasts, groups: Sequence[Contrasts]) -> Canvas:
         _title_above(axes[0][column], title, 18 if titles[0] else 4, weight="bold")
     for title, row in zip(titles, axes, strict=True):
         _title_above(row[0], title, 4, weight="normal")
-        row[0].set_zorder(1)  # its names may extend over the panels beside it
+        row[0].set_zorder(1)  # its names may extend over the next panels
     return figure
 
 

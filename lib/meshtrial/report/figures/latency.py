@@ -2,8 +2,8 @@
 
 The distribution has a CDF for the body and a CCDF on two logarithmic axes for the tail. Curves are step functions of
 the exact requests of all included runs pooled, so they show shape. Inference is over runs: pooled values are named
-as such and shown beside the typical run's, and the band around a tail is the sign test's interval, at each time, for
-the median run's share of slower requests.
+as such and shown beside the typical run's. The band around a tail is over runs too: at each time, it is the sign test's
+interval for the median run's share of slower requests.
 """
 
 from __future__ import annotations

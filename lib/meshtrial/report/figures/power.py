@@ -2,7 +2,7 @@
 
 The curve of detectable effects is for planning the next study. The noise of a contrast is the standard deviation of its
 block differences in this study. The curve shows the effect that is detected with 80 % power at the study's error level
-in its family. It applies to the same machine and load, and says nothing about this study's own verdicts.
+in its family. It applies to the same machine and load, and is no statement about this study's own verdicts.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def detection(data: StudyData) -> Figure:
         return empty("No injected delay has been analysed.")
     caption = (
         "Delay added to the median request, estimated within blocks, against the mean delay that the relay reports. On "
-        "the line, both are equal. Circles: called slower. Squares: shown to be below the margin. Diamonds: "
+        "the line, both are equal. Circles: called slower. Squares: equivalent (within the margin). Diamonds: "
         "inconclusive. The relay delays each request on its way to the server; a p50 can gain more or less than the "
         "mean."
     )

@@ -128,7 +128,7 @@ def _bar(
 
 
 def _numbers(widths: Sequence[tuple[_RoleLook, float]]) -> str:
-    """Return the use of the request's path and, if any, of the components beside it."""
+    """Return the use of the request's path and, if any, of the components outside it."""
     path, beside = (sum(width for role, width in widths if role.in_path == within) for within in (True, False))
     return wording.number(path) + (f" + {wording.number(beside)}" if beside > 0 else "")
 

@@ -171,7 +171,7 @@ def exponents(data: StudyData, responses: Sequence[str] = (*COST, *LATENCY, *CON
     caption = (
         "The exponent of growth: 1 is proportional to the endpoints, 0 is no growth. Bars are intervals over blocks "
         f"({found[0].law.exponent.method if found[0].law else ''}). An interval that includes 1 does not show that "
-        "growth is linear; the table says what was shown."
+        "growth is linear; see the verdicts in the table."
     )
     summary = "Exponents against endpoints"
     return Figure.from_rows(lambda: _forest(data, found), found, SLOPES, summary, _exponent, caption)

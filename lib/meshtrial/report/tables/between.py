@@ -19,7 +19,7 @@ from meshtrial.vocabulary import VerdictLabel
 _MOST_COLUMNS = 4  # more studies than this have no column each
 CAVEAT = (
     "Studies of different days share no block. A difference between them may come from the day (machine, neighbours, "
-    "cluster) or from the version, and no test on these records can tell which. To compare versions, make them "
+    "cluster) or from the version, and no test on these records can separate the two. To compare versions, make them "
     "treatments of one study."
 )
 _NOTE = (

@@ -169,18 +169,17 @@ def _method(data: StudyData) -> list[str]:
     load, kind = study.loads[0], "one size of a deployment" if study.order == "growing" else "a new deployment"
     order = {
         "randomised": "Each block is one pass over all treatments in a random order of its own",
-        "ascending": "Each block is one pass over all treatments; the loads were run in ascending order, so drift of "
+        "ascending": "Each block is one pass over all treatments. The loads were run in ascending order, so drift of "
         "the machine can look like an effect of load",
-        "growing": "Each block is one pass over all treatments in a random order of its own; a treatment's deployment "
-        "was kept and grew from size to size, so time since its start and drift of the cluster can look like an effect "
-        "of size",
+        "growing": "Each block is one pass over all treatments in a random order of its own. A treatment's deployment "
+        "grew from size to size, so its age and drift of the cluster can look like an effect of size",
         "sequential": "The treatments ran in one fixed order: a negative control, in which drift looks like an effect",
     }[study.order]
     lines = [
         f"{order}. A run is {kind} of client, server and proxies, warmed up for {wording.duration(load.warmup_s)} and "
         "then measured. The run is the unit of analysis: thousands of requests in a run are still one observation.",
         f"Within each block a treatment is compared with {_bases(study)}: by the logarithm of the ratio, or by the "
-        "difference if the plan says so or a value is not positive. Test: exact Wilcoxon signed-rank. Estimate: "
+        "difference if the plan requires it or a value is not positive. Test: exact Wilcoxon signed-rank. Estimate: "
         "Hodges-Lehmann. The interval is inverted from the same test, so it agrees with the p before correction; its "
         "achieved confidence is stated.",
         f"A difference is called if the corrected p is at most {wording.plain(study.alpha)}; equivalence if two "

@@ -162,8 +162,9 @@ def _legend(rows: Sequence[VerdictRow]) -> Fragment:
 
 _RANKS_NOTE = (
     "Every pair was compared with the same exact test, and all pairs of a table are corrected together. A treatment's "
-    "possible places follow from what was shown: it is behind each better treatment and before each worse one. Pairs "
-    "that were not shown to differ leave places open; treatments with the same places were not shown to be alike."
+    "possible places follow from the significant differences: it is behind each better treatment and before each worse "
+    "one. Pairs without a significant difference leave places open, so the same places do not mean that treatments "
+    "are alike."
 )
 
 
@@ -204,8 +205,8 @@ def _ranks_table(data: StudyData, ranking: Ranking, note: str) -> Table:
         Column("treatment", lambda place: place.treatment),
         Column("places", lambda place: Cell(place.places, place.best + place.worst), middle=True),
         Column("typical run", lambda place: valued(place.value, form), numeric=True),
-        Column("shown to be better than", lambda place: names(place.better_than)),
-        Column("shown to be worse than", lambda place: names(place.worse_than)),
+        Column("significantly better than", lambda place: names(place.better_than)),
+        Column("significantly worse than", lambda place: names(place.worse_than)),
     ]
     where = frames.at(data, ranking.load)
     caption = f"Which is better than which by {wording.short_label(ranking.response.name)}{where}"
