@@ -39,7 +39,7 @@ KINDS: dict[Kind, tuple[str, str]] = {
         "Independent blocks",
         "Do the differences of neighbouring blocks resemble each other? If so, no test is valid.",
     ),
-    "power": ("Detectable effect", "Could the study detect an effect as large as the margin with 80 % power?"),
+    "power": ("Detectable effect", "Are the contrasts settled, and which effects does the study detect with 80 % power?"),
     "limits": ("Limits", "No check can remove these. What to do about each check: docs/reference/verdicts.md."),
 }
 # Each state's symbol, the symbol in words, and the name of its colour.
@@ -128,8 +128,9 @@ def number_of(count: int, noun: str) -> str:
 def _at(data: StudyData, row: VerdictRow) -> str:
     """Return the response (by the start of its label) and, in a study of several loads, the load of a number."""
     several = len(data.plan.study.loads) > 1
-    name = wording.known(row.response).label.partition(",")[0].removesuffix(" latency")
-    return f"at {name}" + (f", {row.load}" if several else "")
+    name = wording.known(row.response).label.partition(",")[0]
+    where = f"at {name.removesuffix(' latency')}" if row.response.startswith("latency_") else f"in {name}"
+    return where + (f", {row.load}" if several else "")
 
 
 def _against_margin(data: StudyData, row: VerdictRow) -> str:
@@ -375,7 +376,7 @@ def _blocks(rows: Sequence[VerdictRow]) -> Check:
         sum(wording.warned(row, code) for row in judged) for code in ("dependent-blocks", "places-differ")
     )
     refused = sum(row.verdict is VerdictLabel.DEPENDENT for row in judged)
-    number = str(dependent), f"of {number_of(len(judged), 'contrast')} depend on the block before"
+    number = str(dependent), f"of {number_of(len(judged), 'contrast')} depend on the previous block"
     sentence = f"{places} differ between places" if places else ""
     if refused:
         sentence = f"{refused} therefore have no verdict"
@@ -395,7 +396,7 @@ def _power(data: StudyData, rows: Sequence[VerdictRow]) -> Check:
         middles += sized[len(sized) // 2 : len(sized) // 2 + 1]
     is_open = [row for row in judged if row.verdict.standing == "open"]
     needed = max((row.blocks_needed or 0 for row in is_open), default=0)
-    advice = f"a new study of about {block_count(needed)} blocks would probably settle them" if needed else ""
+    advice = f"a new study of about {block_count(needed)} blocks would probably settle the open contrasts" if needed else ""
     if not middles:
         return Check("power", "unknown", "", "", "there is no verdict yet", advice, tuple(_error_level(data)))
     largest = max(middles, key=lambda row: _in_margins(row, row.mde))

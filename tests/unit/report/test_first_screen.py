@@ -214,7 +214,7 @@ def test_dependent_blocks_fail_where_a_verdict_is_refused_for_them(data, variant
     assert (found.state, found.value, found.denominator) == (
         "attention",
         "1",
-        f"of {PRIMARY} contrasts depend on the block before",
+        f"of {PRIMARY} contrasts depend on the previous block",
     )
     assert check(changed(one, lambda found: found.key == row.key, verdict="dependent"), "blocks").state == "problem"
     assert check(variants["saturated"], "blocks").state == "unknown"  # 5 blocks

@@ -209,5 +209,5 @@ def _ranks_table(data: StudyData, ranking: Ranking, note: str) -> Table:
         Column("significantly worse than", lambda place: names(place.worse_than)),
     ]
     where = frames.at(data, ranking.load)
-    caption = f"Which is better than which by {wording.short_label(ranking.response.name)}{where}"
+    caption = f"Ranking by {wording.short_label(ranking.response.name)}{where}"
     return Table.from_rows(f"{caption}: {_pairs_text(ranking)}", columns, ranking.places, note)
