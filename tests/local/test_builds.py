@@ -10,7 +10,7 @@ from local.studies import recorded, study_of
 from meshtrial import native, network, paths
 from meshtrial.envoy.bootstrap import Proxy
 from meshtrial.records.builds import not_released
-from meshtrial.report.limits import limits
+from meshtrial.report.checks import limits
 from meshtrial.testbed.kubernetes.meshread import read_mesh
 from meshtrial.testbed.local.processes import Child
 from meshtrial.testbed.local.sockets import free_ports, wait_listening

@@ -16,8 +16,8 @@ from meshtrial.api import figures, tables
 from meshtrial.api.study import RecordedStudy
 from meshtrial.design.load import Ramp
 from meshtrial.report import Figure, Fragment
-from meshtrial.report.first_screen import first_screen
 from meshtrial.report.markup import Displayable, Form
+from meshtrial.report.tables.first_screen import first_screen
 from meshtrial.vocabulary import BETWEEN
 
 __all__ = ["Section", "every_run", "latency", "method", "resources", "validity", "verdict"]

@@ -18,7 +18,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
     from meshtrial.inference import read_study
     from meshtrial.records.store import StudyStore
-    from meshtrial.report.tables.money import money, money_at
+    from meshtrial.report.tables.costs import money, money_at
 
     data = read_study(StudyStore.open(arguments.study_dir.resolve()))
     prices = arguments.core_hour, arguments.gib_hour

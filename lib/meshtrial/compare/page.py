@@ -10,10 +10,10 @@ from meshtrial.compare.runs import Run
 from meshtrial.compare.text import contrasts, method_sentence, notes, title
 from meshtrial.design.responses import Response
 from meshtrial.report import Figure, Fragment, sheet, wording
-from meshtrial.report.figures.common import strip
 from meshtrial.report.figures.forest import forest_of
 from meshtrial.report.markup import Cell, Column, Table, bullets, join, paragraph
 from meshtrial.report.pages import Section, write_page
+from meshtrial.report.sheet import strip
 from meshtrial.report.tables.verdicts import contrast_tables
 
 
@@ -90,5 +90,5 @@ def provenance(outcome: Outcome, command: str) -> Fragment:
         Column("file", lambda row: row[1]),
         Column("SHA-256", lambda row: Cell(row[2][:12], row[2])),
     ]
-    files = [Table.of("Files", columns, read).fragment()] if read else []
+    files = [Table.from_rows("Files", columns, read).fragment()] if read else []
     return join(paragraph(f"Made by: {command}"), *files)

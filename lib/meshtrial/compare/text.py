@@ -107,13 +107,13 @@ def _opposed(metric: Response, row: VerdictRow) -> bool:
 
 
 def _cell(column: VerdictColumn, line: Line) -> str:
-    text = cell(column.shows(TERMINAL, line)).line
+    text = cell(column.value_in(TERMINAL, line)).line
     return text if column.name else to_ascii(text)
 
 
 def _below(line: Line) -> str:
     """The columns below a row's own line, without what is not there; a verdict needs no heading."""
-    shown = [(column, column.shows(BELOW, line)) for column in columns_of(BELOW)]
+    shown = [(column, column.value_in(BELOW, line)) for column in columns_of(BELOW)]
     parts = [
         ("" if column.heading == "verdict" else f"{column.heading} ") + cell(value).line
         for column, value in shown

@@ -92,7 +92,7 @@ def test_a_margin_changes_a_verdict_and_marks_everything(explorer):
     assert "slower, material" in own
     assert "slower, below margin" in explorer.view.value
     assert "After the fact" in explorer.state.value
-    assert explorer.view.value.index("What moves after the fact") < explorer.view.value.index("Forest plot")
+    assert explorer.view.value.index("Changed after the fact") < explorer.view.value.index("Forest plot")
     assert "study.reanalyse(margin='200%,5ms')" in lines(explorer)
     assert shown_by(lines(explorer)) == explorer.view.value
 

@@ -188,7 +188,9 @@ def recorded(make_study, make_record, make_row):
     """A study whose runs failed as is said of their blocks and treatments, with rows of these verdicts."""
 
     def made(failed, words=(VerdictLabel.SLOWER,), rates=(100,)) -> StudyData:
-        plan = make_plan(make_study(blocks=6, loads=tuple(Load(rate, 4, 2) for rate in rates), own_failures="ranked"))
+        plan = make_plan(
+            make_study(blocks=6, loads=tuple(FixedRate(rate, 4, 2) for rate in rates), own_failures="ranked")
+        )
         runs = []
         for planned in plan.runs:
             own = failed.get((planned.load, planned.repetition, planned.treatment), ())
