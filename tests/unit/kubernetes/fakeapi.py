@@ -59,10 +59,10 @@ class FakeApi(Cluster):
         body: Any = None,
         content_type: str = "application/json",
         timeout: tuple[float, float] = (1.0, 1.0),
-        host: str | None = None,
+        host: str = "",
     ) -> bytes:
         """Answer, or raise as the client does."""
-        self.asked.append(f"{method} {host or ''}{path}")
+        self.asked.append(f"{method} {host}{path}")
         if self.silent:
             self.unanswered += 1
             raise ConnectionRefusedError("connection refused")

@@ -132,3 +132,16 @@ def test_the_servers_clock_is_its_own_not_this_machines(tmp_path: Path, date: st
             with refused(TestbedError):
                 cluster.server_time()
         thread.join()
+
+
+@pytest.mark.parametrize("at_another_host", [False, True])
+def test_an_answer_is_read_from_the_server_that_is_named(tmp_path: Path, at_another_host: bool):
+    with http.server.HTTPServer(("127.0.0.1", 0), _Dated) as server:
+        server.date = ""  # type: ignore[attr-defined]
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        api_server = "http://127.0.0.1:9" if at_another_host else address
+        cluster = Cluster(kubeconfig_of(tmp_path / "config", api_server))
+        assert cluster.request("GET", "/version", host=address if at_another_host else "") == b"{}"
+        thread.join()

@@ -8,6 +8,7 @@ swaps ``call_api`` of the client that it is given. An API server that does not a
 ``patience_s``; what a user can mend becomes one line that says what, where and what to do next.
 """
 
+import copy
 import email.utils
 import json
 import threading
@@ -18,6 +19,7 @@ from typing import Any, TypeVar
 import urllib3
 from kubernetes import client as k8s
 from kubernetes.client.exceptions import ApiException
+from kubernetes.dynamic import DynamicClient
 
 from meshtrial import network, waiting
 from meshtrial.errors import TestbedError
@@ -53,15 +55,21 @@ class Cluster:
         self.heard = False  # whether it has answered anything yet
         self.kubelets: dict[str, str] | None = None  # where each is asked; empty where the API server asks for us
 
-    def new_client(self) -> Any:
-        """An ApiClient that nobody else uses."""
-        return k8s.ApiClient(self._configuration)
+    def new_client(self, host: str = "") -> k8s.ApiClient:
+        """Return an ApiClient that nobody else uses, of the API server or of another host."""
+        configuration = self._configuration
+        if host:
+            configuration = copy.deepcopy(configuration)
+            configuration.host = host
+        return k8s.ApiClient(configuration)
 
-    def client(self) -> Any:
-        """This thread's ApiClient."""
-        if not hasattr(self._local, "client"):
-            self._local.client = self.new_client()
-        return self._local.client
+    def client(self, host: str = "") -> DynamicClient:
+        """Return this thread's client of the API server or of another host."""
+        clients: dict[str, DynamicClient] = self._local.__dict__.setdefault("clients", {})
+        if host not in clients:
+            # Paths are written out, so nothing is discovered: discovery would leave a file in /tmp.
+            clients[host] = DynamicClient(self.new_client(host), discoverer=lambda *_: None)
+        return clients[host]
 
     def request(
         self,
@@ -71,24 +79,24 @@ class Cluster:
         body: Any = None,
         content_type: str = "application/json",
         timeout: tuple[float, float] = _TIMEOUT,
-        host: str | None = None,
+        host: str = "",
     ) -> bytes:
-        """One request, no second try, to the API server or another host; raises what the client raises."""
-        client = self.client()
-        parts = client.param_serialize(
+        """Send one request to the API server, or to another host, and return the answer's body.
+
+        Nothing is retried; the client's own errors are raised.
+        """
+        answer = self.client(host).request(
             method,
             path,
+            body,
             query_params=list((query or {}).items()),
-            header_params={"Accept": "application/json, */*", "Content-Type": content_type},
-            body=body,
-            auth_settings=["BearerToken"],
-            _host=host,
+            header_params={"Accept": "application/json, */*"},
+            content_type=content_type,
+            _request_timeout=timeout,
+            serialize=False,
         )
-        answer = client.call_api(*parts, _request_timeout=timeout)
-        data: bytes = answer.read()
-        if not 200 <= answer.status <= 299:
-            raise ApiException(status=answer.status, reason=answer.reason, http_resp=answer)
-        self._local.date = answer.getheader("Date")
+        data: bytes = answer.data
+        self._local.date = answer.headers.get("Date")
         return data
 
     def server_time(self) -> float:

@@ -30,7 +30,7 @@ def configuration_of(kubeconfig: str, context: str) -> tuple[Any, str]:
 
     Without a path it is KUBECONFIG or the usual file, without a context the current one.
     """
-    configuration = type.__call__(k8s.Configuration)
+    configuration = k8s.Configuration()
     files = _files(kubeconfig)
     if not files and not context:
         return _in_cluster(configuration)
@@ -38,7 +38,7 @@ def configuration_of(kubeconfig: str, context: str) -> tuple[Any, str]:
         current = _load(configuration, files, context)
     # A proxy that the kubeconfig names (proxy-url) is meant, for loopback may be another machine's behind it. One of
     # the environment is kept away from loopback, as kubectl does.
-    if configuration.proxy == type.__call__(k8s.Configuration, host=configuration.host).proxy:
+    if configuration.proxy == k8s.Configuration(host=configuration.host).proxy:
         configuration.no_proxy = ",".join(filter(None, (configuration.no_proxy, *_LOOPBACK)))
     return configuration, current
 
