@@ -6,9 +6,8 @@ from unit.kubernetes.fakeapi import FakeApi
 
 from meshtrial.testbed.kubernetes import cleanup
 from meshtrial.testbed.kubernetes.apply import MESH, Owner
-from meshtrial.testbed.kubernetes.cleanup import clean_cluster
+from meshtrial.testbed.kubernetes.cleanup import SessionLease, clean_cluster, running_sessions
 from meshtrial.testbed.kubernetes.client import Cluster
-from meshtrial.testbed.kubernetes.lease import SessionLease, running
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
 DEAD, ALIVE = Owner("dead study", "dead01"), Owner("live study", "live01")
@@ -56,7 +55,7 @@ def test_what_a_running_study_owns_is_left_alone(api: FakeApi):
     done = clean_cluster(api, KubernetesOptions())
     assert set(done.removed) == {"kuma-system", "kuma-app"}
     assert set(done.remaining) == {"istio-system", "istio-app"}
-    assert f"{running(api)[ALIVE.id]}: left alone; --force removes it all the same" in done.lines
+    assert f"{running_sessions(api)[ALIVE.id]}: left alone; --force removes it all the same" in done.lines
     left = {path for path in api.objects if "istio" in path or path.endswith(("theirs", "shop"))}
     assert left == set(api.objects)
 

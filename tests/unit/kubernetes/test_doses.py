@@ -12,7 +12,7 @@ from unit.kubernetes.rendering import LOAD, find, of_kind, our_meshes, render
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes import probing, proofs
-from meshtrial.testbed.kubernetes.execs import PodRef
+from meshtrial.testbed.kubernetes.pods import PodRef
 
 ENOUGH = Load(rps=500, connections=4, duration_s=3)
 POD = PodRef("trial", "load-1", "fortio", "uid", "n1", "10.0.0.1")

@@ -8,11 +8,11 @@ import pytest
 from meshtrial import paths
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes import probing
-from meshtrial.testbed.kubernetes.execs import PodRef
 from meshtrial.testbed.kubernetes.manifests import Json
 from meshtrial.testbed.kubernetes.meshdata import Declared, Mesh, Selector, Tells
 from meshtrial.testbed.kubernetes.meshread import read_mesh
 from meshtrial.testbed.kubernetes.meshversions import contradiction, is_version, prove, tag, told
+from meshtrial.testbed.kubernetes.pods import PodRef
 
 PROBE = PodRef("trial", "probe", "fortio", "uid", "n1", "10.0.0.1")
 TELLS = (

@@ -5,8 +5,7 @@ from refused import as_reviewed
 from unit.kubernetes.fakeapi import FakeApi
 
 from meshtrial.testbed.kubernetes import probing
-from meshtrial.testbed.kubernetes.execs import Exited, PodRef, refusal
-from meshtrial.testbed.kubernetes.pods import live_pods, lost, pod_ref, versions
+from meshtrial.testbed.kubernetes.pods import Exited, PodRef, live_pods, lost, pod_ref, refusal, versions
 from meshtrial.testbed.kubernetes.probing import Answer
 
 POD = {

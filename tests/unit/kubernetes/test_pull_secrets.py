@@ -9,11 +9,11 @@ from unit.kubernetes.fakeapi import FakeApi
 from unit.kubernetes.rendering import our_meshes, render
 
 from meshtrial.errors import UsageError
-from meshtrial.testbed.kubernetes import manifests, preflight, testbed, waypoints
+from meshtrial.testbed.kubernetes import manifests, preflight, testbed
 from meshtrial.testbed.kubernetes.apply import Applier, Owner
+from meshtrial.testbed.kubernetes.charts import Values
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
-from meshtrial.testbed.kubernetes.values import Values
 
 OPTIONS = KubernetesOptions.read({"image_pull_secrets": "regcred,tools/mirror"})
 NAMES = [{"name": "regcred"}, {"name": "mirror"}]
@@ -36,7 +36,7 @@ def api() -> FakeApi:
 )
 def test_every_pod_of_a_deployment_names_them(treatment: str):
     rendered = render(treatment, options=OPTIONS)
-    templates = [manifests.template(waypoints.deployment_in(item) or item) for item in rendered.objects]
+    templates = [manifests.template(manifests.overlay_deployment(item) or item) for item in rendered.objects]
     pods = [pod for pod in templates if pod is not None]
     assert len(pods) >= 2
     assert [pod["spec"].get("imagePullSecrets") for pod in pods] == [NAMES] * len(pods)

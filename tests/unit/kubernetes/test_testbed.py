@@ -13,10 +13,10 @@ from meshtrial.errors import TestbedError, UsageError
 from meshtrial.testbed.base import Block
 from meshtrial.testbed.kubernetes import testbed
 from meshtrial.testbed.kubernetes.apply import MESH, Owner
-from meshtrial.testbed.kubernetes.execs import PodRef
-from meshtrial.testbed.kubernetes.lease import SessionLease, running
+from meshtrial.testbed.kubernetes.cleanup import SessionLease, running_sessions
 from meshtrial.testbed.kubernetes.meshes import Standing
 from meshtrial.testbed.kubernetes.placement import Place
+from meshtrial.testbed.kubernetes.pods import PodRef
 from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
 
 SPACES = "/api/v1/namespaces"
@@ -151,7 +151,7 @@ def test_a_session_that_lives_is_waited_for_and_left_alone(going_on: KubernetesT
     asked = make_study(name="mesh_comparison")
     left_over(api, Owner(asked.name, "0a1b2c3d"))
     began, before = clock.now, set(api.objects)
-    assert len(running(api)) == 1
+    assert len(running_sessions(api)) == 1
     with refused(TestbedError):
         going_on.recover(asked, print)
     assert clock.now - began > 60  # longer than a Lease that nobody renews

@@ -8,9 +8,12 @@ the app echoes a request's headers, and which protocols it speaks. Under a load 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 
 from meshtrial.errors import UsageError
+from meshtrial.records.schema import Proof
 from meshtrial.testbed.kubernetes import manifests
+from meshtrial.testbed.kubernetes.client import Cluster
 from meshtrial.testbed.kubernetes.manifests import NOTE, Json
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
@@ -96,3 +99,65 @@ def read_app(options: KubernetesOptions, name: str, speaks: Sequence[str]) -> Ap
 def note(item: Json, name: str) -> str:
     """One of our annotations; empty where it is not there."""
     return str((item["metadata"].get("annotations") or {}).get(f"{NOTE}{name}", ""))
+
+
+# --- unused services --------------------------------------------------------------------------------------------------
+
+UNUSED_ENDPOINTS = 2  # of each service
+_UNUSED_PORT = 8080
+_UNUSED_FIRST = {"IPv4": ip_address("198.18.0.1"), "IPv6": ip_address("2001:2::1")}
+_UNUSED_LABEL = f"{NOTE}unused"
+# What an account must be allowed beside what every study needs.
+UNUSED_RIGHTS = (("patch", "endpointslices", "discovery.k8s.io"), ("list", "endpointslices", "discovery.k8s.io"))
+
+
+def unused_services(count: int, namespace: str, pod_ip: str = "") -> list[Json]:
+    """So many services with their endpoints, each service behind its endpoints: it is whole when it is first seen.
+
+    They are of the family of a pod's address, as services with pods are; of IPv4 without one.
+    """
+    family = "IPv6" if ":" in pod_ip else "IPv4"
+    return [item for number in range(count) for item in _unused_service(number, namespace, family)]
+
+
+def _unused_service(number: int, namespace: str, family: str) -> tuple[Json, Json]:
+    name = f"unused-{number:04d}"
+    first = _UNUSED_FIRST[family] + number * UNUSED_ENDPOINTS
+    endpoints = [{"addresses": [str(first + i)], "conditions": {"ready": True}} for i in range(UNUSED_ENDPOINTS)]
+    return (
+        {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {
+                "name": name,
+                "namespace": namespace,
+                "labels": {
+                    "kubernetes.io/service-name": name,
+                    "endpointslice.kubernetes.io/managed-by": "meshtrial",
+                    _UNUSED_LABEL: "true",
+                },
+            },
+            "addressType": family,
+            "endpoints": endpoints,
+            "ports": [{"name": "http", "port": _UNUSED_PORT, "protocol": "TCP"}],
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": name, "namespace": namespace, "labels": {_UNUSED_LABEL: "true"}},
+            "spec": {
+                "ipFamilies": [family],
+                "ports": [{"name": "http", "port": _UNUSED_PORT, "targetPort": _UNUSED_PORT, "protocol": "TCP"}],
+            },
+        },
+    )
+
+
+def prove_unused(cluster: Cluster, namespace: str, count: int, phase: str) -> tuple[Proof, ...]:
+    """Return the proof that exactly so many unused services are there, with all of their endpoints."""
+    path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
+    slices = cluster.items(path, labelSelector=f"{_UNUSED_LABEL}=true")
+    endpoints = sum(len(item.get("endpoints") or []) for item in slices)
+    expected = f"{count} with {count * UNUSED_ENDPOINTS} endpoints"
+    seen = f"{len(slices)} with {endpoints} endpoints"
+    return (Proof("unused services", phase, seen == expected, expected, seen),)

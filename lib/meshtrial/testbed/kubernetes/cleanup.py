@@ -8,11 +8,16 @@ uninstalled by its own data before its namespace goes: webhooks that outlive the
 pod of the cluster.
 """
 
-from collections.abc import Callable, Collection, Iterable
+import contextlib
+import datetime
+import os
+import re
+import socket
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from meshtrial.errors import TestbedError
-from meshtrial.testbed.kubernetes import clusterwide, lease
 from meshtrial.testbed.kubernetes.apply import (
     CRDS,
     MANAGED_BY,
@@ -20,17 +25,261 @@ from meshtrial.testbed.kubernetes.apply import (
     MESH,
     OWNER,
     STUDY,
+    Owner,
     delete_namespace,
     label,
     not_spared,
     owner_of,
 )
-from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
+from meshtrial.testbed.kubernetes.client import Cluster, ConflictError, Json, NotFoundError
 from meshtrial.testbed.kubernetes.helm import uninstall_release
+from meshtrial.testbed.kubernetes.manifests import NOTE
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
+from meshtrial.testbed.kubernetes.resources import parse_time
 from meshtrial.testbed.kubernetes.wait import gone
+
+# --- the lease of a session -------------------------------------------------------------------------------------------
+
+NAME = "meshtrial-session"
+DURATION_S = 60
+RENEW_S, RETRY_S = 15.0, 2.0
+_LEASES_GROUP = "/apis/coordination.k8s.io/v1"
+_HOST = f"{NOTE}host"
+
+
+class SessionLease:
+    """The Lease of one session, in a namespace that stands until its end, renewed by a thread of its own."""
+
+    def __init__(
+        self, cluster: Cluster, owner: Owner, namespace: str, renew_s: float = RENEW_S, retry_s: float = RETRY_S
+    ) -> None:
+        self._cluster, self._owner = cluster, owner
+        self._renew_s, self._retry_s = renew_s, retry_s
+        self._list = f"{_LEASES_GROUP}/namespaces/{namespace}/leases"
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._live, name="meshtrial-lease", daemon=True)
+
+    def hold(self) -> None:
+        """Take it, and renew it until :meth:`release`."""
+        self.renew()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Renew it no more: whoever empties its namespace finds it gone for good, and others see it for a minute."""
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join(self._renew_s)
+
+    def release(self) -> None:
+        """Say that the session is over; where that cannot be said, the Lease tells it by its age."""
+        if self._thread.ident is None:
+            return
+        self.stop()
+        with contextlib.suppress(TestbedError):
+            self._cluster.merge(f"{self._list}/{NAME}", {"spec": {"holderIdentity": ""}})
+
+    def _live(self) -> None:
+        wait_s = self._renew_s
+        while not self._over.wait(wait_s):
+            try:
+                self.renew()
+                wait_s = self._renew_s
+            except TestbedError:
+                wait_s = self._retry_s  # an API server that is away for a while is no reason to stop
+
+    def renew(self) -> None:
+        """Take it, or show once more that the session lives."""
+        now = _micro_time(self._cluster.server_time())
+        try:
+            self._cluster.merge(f"{self._list}/{NAME}", {"spec": {"renewTime": now}})
+        except NotFoundError:
+            with contextlib.suppress(ConflictError):
+                self._cluster.post(self._list, self._body(now))
+
+    def _body(self, now: str) -> Json:
+        notes = {_HOST: f"{socket.gethostname()}, process {os.getpid()}"}
+        spec = {"holderIdentity": self._owner.id, "leaseDurationSeconds": DURATION_S}
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": NAME, "labels": self._owner.labels, "annotations": notes},
+            "spec": {**spec, "acquireTime": now, "renewTime": now},
+        }
+
+
+def running_sessions(cluster: Cluster, namespaces: Iterable[Json] = ()) -> dict[str, str]:
+    """Owners whose sessions are alive, each with a few words about it; a TestbedError when that cannot be known.
+
+    Whoever removes something asks after having listed it: a session has its Lease before anything but the namespace
+    that the Lease lies in. Of the ``namespaces`` of ours given, one that is younger than a Lease lives may wait for
+    its own, so its owner counts as alive.
+    """
+    ours = list(namespaces)
+    leases = cluster.items(f"{_LEASES_GROUP}/leases", labelSelector=f"{MANAGED_BY}={MANAGER},{OWNER}")
+    now = cluster.server_time() if leases or ours else 0.0
+    sessions = {}
+    for item in leases:
+        spec, metadata = item.get("spec") or {}, item["metadata"]
+        if not spec.get("holderIdentity") or not spec.get("renewTime"):
+            continue
+        age_s = now - parse_time(spec["renewTime"])
+        if age_s <= int(spec.get("leaseDurationSeconds") or DURATION_S):
+            host = (metadata.get("annotations") or {}).get(_HOST, "?")
+            owner, study = metadata["labels"][OWNER], metadata["labels"].get(STUDY, "?")
+            since = str(spec.get("acquireTime", "?"))[:19].replace("T", " ")
+            sessions[owner] = f"study {study} is running (owner {owner}, on host {host}, since {since} UTC)"
+    holders = {item["metadata"]["labels"][OWNER] for item in leases}
+    for item in ours:
+        made, labels = item["metadata"].get("creationTimestamp"), item["metadata"].get("labels") or {}
+        owner = str(labels.get(OWNER))
+        if owner not in holders and made and now - parse_time(made) <= DURATION_S:
+            sessions[owner] = f"study {labels.get(STUDY, '?')} may just be starting (owner {owner}, since {made})"
+    return sessions
+
+
+def _micro_time(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+# --- objects of no namespace ------------------------------------------------------------------------------------------
+
+WEBHOOKS = (
+    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+    "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+)
+KINDS = (
+    *WEBHOOKS,
+    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+    "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "/apis/gateway.networking.k8s.io/v1/gatewayclasses",
+    "/apis/scheduling.k8s.io/v1/priorityclasses",
+)
+HELM_NAMESPACE = "meta.helm.sh/release-namespace"  # annotation: of what a release of that namespace lists
+
+
+def cluster_objects(cluster: Cluster, kinds: Iterable[str] = (*KINDS, CRDS), selector: str = "") -> dict[str, Json]:
+    """Path to object; kinds that this cluster does not have are left out.
+
+    A kind that cannot be listed is an error: what is not seen before a mesh comes would be taken for the mesh's own.
+    """
+    objects: dict[str, Json] = {}
+    query: Json = {"labelSelector": selector} if selector else {}
+    for kind in kinds:
+        with contextlib.suppress(NotFoundError):
+            items = cluster.items(kind, **query)
+            objects |= {f"{kind}/{item['metadata']['name']}": item for item in items}
+    return objects
+
+
+def belongs_to(path: str, item: Json, mesh: Mesh) -> bool:
+    """Whether an object's own words tie it to a mesh."""
+    metadata = item["metadata"]
+    notes, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
+    if path.startswith(CRDS):
+        return bool(item["spec"]["group"].endswith(mesh.crd_groups))
+    if notes.get(HELM_NAMESPACE):
+        return notes[HELM_NAMESPACE] in mesh.namespaces
+    releases = {release.name for release in mesh.releases}
+    if labels.get("app.kubernetes.io/instance") in releases:
+        return True
+    if any(_of_group(key.partition("/")[0], mesh) for key in [*labels, *notes] if "/" in key):
+        return True
+    if _places(item) & set(mesh.namespaces):
+        return True
+    if path.rpartition("/")[0].endswith("/gatewayclasses"):
+        return _of_group(str(item.get("spec", {}).get("controllerName", "")).partition("/")[0], mesh)
+    return _named_after(metadata["name"], releases | set(mesh.namespaces))
+
+
+def mesh_webhooks(cluster: Cluster, mesh: Mesh) -> tuple[str, ...]:
+    """Paths of the mesh's webhook configurations."""
+    return tuple(path for path, item in cluster_objects(cluster, WEBHOOKS).items() if belongs_to(path, item, mesh))
+
+
+def label_owned(cluster: Cluster, mesh: Mesh, owner: Owner, before: Mapping[str, Json]) -> None:
+    """Label what came with a mesh and is not Helm's to remove, so that it is found again after a crash."""
+    body = {"metadata": {"labels": {OWNER: owner.id, STUDY: label(owner.study)}}}
+    for path, item in _appeared(cluster, before).items():
+        metadata = item["metadata"]
+        # Of a release's CRDs Helm leaves those that are not its templates', or are to be kept.
+        helms = HELM_NAMESPACE in (metadata.get("annotations") or {}) and not path.startswith(CRDS)
+        ours = (metadata.get("labels") or {}).get(OWNER) == owner.id
+        if not helms and not ours and belongs_to(path, item, mesh):
+            cluster.merge(path, body)
+
+
+def remove_mesh_objects(cluster: Cluster, mesh: Mesh, before: Mapping[str, Json]) -> list[str]:
+    """Delete what came with a mesh and is still there, but for CRDs, which go last.
+
+    Returns what appeared meanwhile and is not the mesh's: it is left alone.
+    """
+    foreign = []
+    for path, item in _appeared(cluster, before, KINDS).items():
+        if belongs_to(path, item, mesh):
+            cluster.delete(path, uid=item["metadata"]["uid"])
+        else:
+            foreign.append(kubectl_name(path))
+    return foreign
+
+
+def remove_owned(cluster: Cluster, selector: str, spared: Callable[[], Collection[str]] = tuple) -> list[str]:
+    """Delete what carries an owner's label, for cleaning, a line each."""
+    listed: dict[str, Json] = {}
+    for kind in KINDS:
+        with contextlib.suppress(TestbedError):  # whoever may not list them has made none
+            listed |= cluster_objects(cluster, [kind], selector)
+    return remove_listed(cluster, listed, spared)
+
+
+def remove_listed(cluster: Cluster, listed: Mapping[str, Json], spared: Callable[[], Collection[str]]) -> list[str]:
+    """Delete what was listed by path, and say so.
+
+    ``spared`` gives the owners whose objects stay; it is asked after these were listed.
+    """
+    lines = []
+    for path, item in not_spared(listed, spared).items():
+        try:
+            if cluster.delete(path, uid=item["metadata"]["uid"]):
+                lines.append(f"{kubectl_name(path)} removed")
+        except TestbedError as error:
+            where = item["metadata"].get("namespace")
+            command = f"kubectl delete {kubectl_name(path)}" + (f" -n {where}" if where else "")
+            lines.append(f"{kubectl_name(path)} remains: {error}; remove it with '{command}'")
+    return lines
+
+
+def kubectl_name(path: str) -> str:
+    """``clusterroles kuma-cp``."""
+    return " ".join(path.rsplit("/", 2)[1:])
+
+
+def _appeared(cluster: Cluster, before: Mapping[str, Json], kinds: Iterable[str] = (*KINDS, CRDS)) -> dict[str, Json]:
+    known = {item["metadata"]["uid"] for item in before.values()}
+    return {
+        path: item for path, item in cluster_objects(cluster, kinds).items() if item["metadata"]["uid"] not in known
+    }
+
+
+def _places(item: Json) -> set[str]:
+    """Namespaces that an object points to: subjects of a binding, services of webhooks."""
+    subjects = {str(subject.get("namespace", "")) for subject in item.get("subjects") or []}
+    called = [hook.get("clientConfig", {}).get("service") or {} for hook in item.get("webhooks") or []]
+    return subjects | {str(service.get("namespace", "")) for service in called}
+
+
+def _of_group(domain: str, mesh: Mesh) -> bool:
+    return any(domain == group or domain.endswith(f".{group}") for group in mesh.crd_groups)
+
+
+def _named_after(name: str, names: Iterable[str]) -> bool:
+    return any(re.match(rf"{re.escape(own_name)}([-.:]|$)", name) for own_name in names)
+
+
+# --- cleaning ---------------------------------------------------------------------------------------------------------
 
 _GATEWAY_API = "gateway.networking.k8s.io"
 
@@ -65,7 +314,7 @@ def clean_cluster(
 ) -> Cleaned:
     """The same on a cluster that is already known; ``owner_id`` limits it to one session."""
     ours = owned_namespaces(cluster, study, owner_id)
-    alive = {} if force else lease.running(cluster, ours)
+    alive = {} if force else running_sessions(cluster, ours)
     namespaces = [item for item in ours if owner_of(item) not in alive]
     left_alone = [item for item in ours if owner_of(item) in alive]
     removed: list[str] = []
@@ -74,7 +323,7 @@ def clean_cluster(
     lines = [f"{alive[owner]}: left alone; --force removes it all the same" for owner in owners]
 
     def spared() -> Collection[str]:
-        return () if force else lease.running(cluster)
+        return () if force else running_sessions(cluster)
 
     def remove(item: Json) -> None:
         name = item["metadata"]["name"]
@@ -105,7 +354,7 @@ def clean_cluster(
         if mesh_of(item):
             remove(item)
     lines += remove_crds(cluster, study, owner_id, spared, used=in_use)
-    lines += clusterwide.remove_owned(cluster, _owned(study, owner_id), spared)
+    lines += remove_owned(cluster, _owned(study, owner_id), spared)
     if not lines:
         lines.append(f"nothing of meshtrial's in {cluster.where()}")
     return Cleaned(tuple(removed), tuple(remaining), tuple(lines))
@@ -154,7 +403,7 @@ def remove_objects(
             metadata = item["metadata"]
             where = f"/namespaces/{metadata['namespace']}" if metadata.get("namespace") else ""
             listed[f"{group}{where}/{kind}/{metadata['name']}"] = item
-    return lines + clusterwide.remove_listed(cluster, listed, spared)
+    return lines + remove_listed(cluster, listed, spared)
 
 
 def remove_crds(
@@ -221,7 +470,7 @@ def _uninstall_in(cluster: Cluster, options: KubernetesOptions, namespace: Json)
     # A session that died inside Helm could not label its CRDs; Helm's own note tells whose they are.
     for item in cluster.items(CRDS):
         notes = item["metadata"].get("annotations") or {}
-        if notes.get(clusterwide.HELMS) == namespace["metadata"]["name"]:
+        if notes.get(HELM_NAMESPACE) == namespace["metadata"]["name"]:
             labels = {key: namespace["metadata"]["labels"].get(key) for key in (OWNER, STUDY)}
             cluster.merge(f"{CRDS}/{item['metadata']['name']}", {"metadata": {"labels": labels}})
     for release in reversed(mesh.releases):

@@ -16,26 +16,22 @@ from meshtrial.records.builds import BUILT_AS
 from meshtrial.records.schema import ComponentUsage, Proof
 from meshtrial.testbed.base import Facts
 from meshtrial.testbed.kubernetes import (
-    clocks,
-    evidence,
+    apps,
     loadgen,
+    manifests,
     meshversions,
     probing,
     proofs,
-    pushes,
-    rollouts,
-    unused,
     wait,
-    waypoints,
     workload,
 )
 from meshtrial.testbed.kubernetes.apply import Applier, begin_deletion, clean_command
 from meshtrial.testbed.kubernetes.client import Json, NotFoundError
-from meshtrial.testbed.kubernetes.execs import PodRef
 from meshtrial.testbed.kubernetes.manifests import template
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.pods import (
     PART,
+    PodRef,
     autoscaling,
     container_names,
     label,
@@ -69,6 +65,10 @@ def restartable(mesh: Mesh | None, part: str) -> tuple[str, ...]:
     return (*(one.component for one in mesh.agents), *(["waypoint"] if mesh.waypoints else []))
 
 
+def _is_app(manifest: Json) -> bool:
+    return label(template(manifest) or manifest, PART) == "app"
+
+
 @dataclass(frozen=True)
 class _Looked:
     """What a deployment consisted of when it was looked at last."""
@@ -94,7 +94,7 @@ class KubernetesDeployment:
         self._probe = probe
         self._now: _Looked | None = None
         self._replaced: set[str] = set()
-        self._clock: clocks.Behind | None = None
+        self._clock: loadgen.Behind | None = None
         self._away: set[str] = set()  # changes that were not taken back
 
     @property
@@ -121,7 +121,7 @@ class KubernetesDeployment:
     def stand_up(self) -> None:
         """Apply everything and wait until a request comes through; on failure nothing stays."""
         try:
-            with evidence.kept(self.cluster, self._places):
+            with wait.with_evidence(self.cluster, self._places):
                 self._stand_up()
         except BaseException:
             with contextlib.suppress(TestbedError):
@@ -132,11 +132,11 @@ class KubernetesDeployment:
         rendered, name = self.rendered, self.setup.namespace
         self.applier.namespace(name, rendered.namespace_labels, rendered.namespace_annotations)
         # Before the clock: how quickly an API server takes thousands of objects is no property of a treatment.
-        self.applier.apply(unused.objects(self.setup.load.unused_services, name, self._probe.ip), home=name)
+        self.applier.apply(apps.unused_services(self.setup.load.unused_services, name, self._probe.ip), home=name)
         began, pushed = time.monotonic(), self._pushed()
-        apps = [o for o in rendered.objects if o["kind"] == "Deployment" and label(template(o) or o, PART) == "app"]
-        late = [*(o for o in rendered.objects if waypoints.is_late(o)), *apps]
-        self.applier.apply([o for o in rendered.objects if o not in late], home=name)
+        late = [item for item in rendered.objects if manifests.makes_pods(item)]
+        late += [item for item in rendered.objects if item["kind"] == "Deployment" and _is_app(item)]
+        self.applier.apply([item for item in rendered.objects if item not in late], home=name)
         patience_s = self.setup.options.deploy_timeout_s
         wait.pods_placed(self.cluster, name, f"{PART}=load", rendered.load_pods, patience_s)
         self.applier.apply(late, home=name)
@@ -160,29 +160,29 @@ class KubernetesDeployment:
         self._wait_path()
         return {"ready_s": round(ready_s, 3), "first_answer_s": round(time.monotonic() - began, 3)}
 
-    def _note_pushes(self, before: pushes.Histogram) -> None:
-        caused = pushes.described(self._pushed().since(before))
+    def _note_pushes(self, before: probing.Histogram) -> None:
+        caused = probing.describe_pushes(self._pushed().since(before))
         self.told.notes.pop("pushes", None)
         if caused:
             self.told.notes["pushes"] = caused
-        self.told.responses = {pushes.RESPONSE: caused["mean_s"]} if caused else {}
+        self.told.responses = {probing.PUSH_RESPONSE: caused["mean_s"]} if caused else {}
 
-    def _pushed(self) -> pushes.Histogram:
+    def _pushed(self) -> probing.Histogram:
         """Pushes of the control plane so far; none where it does not tell, or cannot be asked now."""
         mesh = self.setup.mesh
         if mesh is None or mesh.pushes is None:
-            return pushes.Histogram()
+            return probing.Histogram()
         teller = next(part for part in mesh.control_plane if part.component == mesh.pushes.component)
         with contextlib.suppress(TestbedError):
-            return pushes.read(self.cluster, self._probe, members(self.cluster, teller), mesh.pushes)
-        return pushes.Histogram()
+            return probing.read_pushes(self.cluster, self._probe, members(self.cluster, teller), mesh.pushes)
+        return probing.Histogram()
 
     def grow(self, rendered: Rendered) -> None:
         """Add copies until there are as many as another load asks for, and wait until all of them serve."""
         began, name = time.monotonic(), rendered.setup.namespace
         pushed = self._pushed()
         self.rendered = rendered
-        with evidence.kept(self.cluster, (name,)):
+        with wait.with_evidence(self.cluster, (name,)):
             self.applier.apply([item for item in rendered.objects if item["kind"] == "Deployment"], home=name)
             self.told.notes["grown"] = self._serve(began)
         self._note_pushes(pushed)
@@ -235,7 +235,7 @@ class KubernetesDeployment:
             subject.told = meshversions.told(self.cluster, self._probe, self.setup.mesh, subject.pods)
         found = (*proofs.prove(subject, phase, requests), self._placement(phase))
         wanted = self.setup.load.unused_services
-        return (*found, *unused.prove(self.cluster, self.setup.namespace, wanted, phase)) if wanted else found
+        return (*found, *apps.prove_unused(self.cluster, self.setup.namespace, wanted, phase)) if wanted else found
 
     def snapshot(self) -> Mapping[str, ComponentUsage]:
         """Counters of every component at the kubelets' next readings; none after pods were replaced."""
@@ -275,7 +275,7 @@ class KubernetesDeployment:
         if not pods:
             raise TestbedError(f"treatment {self.setup.treatment.name}: there is no pod of {part} to restart")
         self._replaced = {uid(pod) for pod in pods}
-        rollouts.restart(self.cluster, pods, self.setup.options.deploy_timeout_s)
+        wait.restart_pods(self.cluster, pods, self.setup.options.deploy_timeout_s)
         self.look()
         fresh = self._looked.subject
         counters = (*(mesh.counters if mesh else ()), *(c for f in self.setup.features for c in f.counters))
@@ -294,7 +294,7 @@ class KubernetesDeployment:
         if "authorization" in found:
             self.applier.apply(workload.denial_of(self.setup), home=self.setup.namespace, dry_run=True)
         if found and self._clock is None:
-            self._clock = clocks.behind(self.cluster, self.load_pods[0])
+            self._clock = loadgen.measure_offset(self.cluster, self.load_pods[0])
             self.told.notes["generators_clock"] = asdict(self._clock)
         return found
 
@@ -342,7 +342,7 @@ class KubernetesDeployment:
         folder.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(TestbedError):
             if self.why_spoilt():
-                for name, text in evidence.gather(self.cluster, self._places).items():
+                for name, text in wait.gather_evidence(self.cluster, self._places).items():
                     (folder / name).write_text(text)
         seen: dict[str, int] = {}
         for pod in {uid(pod): pod for pod in chain(*self._looked.subject.pods.values())}.values():

@@ -30,8 +30,7 @@ from meshtrial.records.store import (
 )
 from meshtrial.testbed.kubernetes import wait
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
-from meshtrial.testbed.kubernetes.execs import Exited, PodRef, run
-from meshtrial.testbed.kubernetes.pods import live_pods, pod_ref
+from meshtrial.testbed.kubernetes.pods import Exited, PodRef, live_pods, pod_ref, run
 
 # Digests of all that is written once; a run that is not whole has a name that is passed over.
 _LIST = (

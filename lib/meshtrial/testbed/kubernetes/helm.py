@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from meshtrial.errors import MissingToolError, TestbedError
-from meshtrial.testbed.kubernetes import evidence, wait
+from meshtrial.testbed.kubernetes import wait
 from meshtrial.testbed.kubernetes.client import Cluster
 from meshtrial.testbed.kubernetes.meshdata import Mesh, Release
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
@@ -144,18 +144,18 @@ class HookWatch:
         now = time.monotonic()
         hopeless = ""
         with contextlib.suppress(TestbedError):
-            pods = [p for name in self._namespaces for p in evidence.pods_now(self._cluster, name)]
-            for pod in filter(evidence.is_hook, pods):
+            pods = [p for name in self._namespaces for p in wait.pods_now(self._cluster, name)]
+            for pod in filter(wait.is_hook, pods):
                 final = wait.first_problem([pod], self._settle)
-                said = final or evidence.trouble(pod)
+                said = final or wait.trouble(pod)
                 if not said:
                     continue
                 key = f"{pod['metadata']['uid']} {said}"
                 if key not in self._since:
                     self._since[key] = now
-                    words = evidence.last_words(self._cluster, pod)
+                    words = wait.last_words(self._cluster, pod)
                     self.said = f"{said}; {words}" if words else said
-                    self.evidence |= evidence.logs_of(self._cluster, pod)
+                    self.evidence |= wait.pod_logs(self._cluster, pod)
                 if final and now - self._since[key] > _HOPELESS_S:
                     hopeless = self.said
         return hopeless

@@ -20,7 +20,7 @@ from meshtrial.errors import TestbedError
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target, publishable
 from meshtrial.records.schema import ComponentUsage
 from meshtrial.testbed.kubernetes.client import Cluster
-from meshtrial.testbed.kubernetes.execs import BUSYBOX, BrokenStreamError, PodRef, Running, run
+from meshtrial.testbed.kubernetes.pods import BUSYBOX, BrokenStreamError, PodRef, Running, run
 
 _CHUNK = 4 << 20  # bytes that are brought back at once
 _FILES = {"json": "result.json", "log": "access.log", "text": "output.txt"}
@@ -291,3 +291,55 @@ def unpack(data: bytes) -> dict[str, bytes]:
 def _tail(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
     return " ".join(lines[-3:])[:400] or "it said nothing"
+
+
+# --- clocks -----------------------------------------------------------------------------------------------------------
+
+_CLOCK_SECONDS = 3
+# Answers once to every line that it is sent, then says each of some seconds as it begins.
+_CLOCK_SCRIPT = f"""
+b={BUSYBOX}
+echo ready
+read -r _; echo back
+for i in {" ".join(map(str, range(_CLOCK_SECONDS)))}; do
+  s=$($b date +%s); n=$s; k=0
+  while [ "$n" = "$s" ]; do n=$($b date +%s); k=$((k + 1)); done
+  echo "$n $k"
+done
+""".strip()
+
+
+@dataclass(frozen=True)
+class Behind:
+    """A clock against this machine's."""
+
+    behind_s: float  # this machine's clock less the other
+    error_s: float  # it is within so much of that
+
+
+def measure_offset(cluster: Cluster, pod: PodRef) -> Behind:
+    """Ask a load pod; TestbedError where it says nothing of the kind."""
+    with Running(cluster, pod, [BUSYBOX, "sh", "-c", _CLOCK_SCRIPT], stdin=True) as running:
+        running.line(30)
+        asked = time.monotonic()
+        running.write(b"\n")
+        running.line(30)
+        answer_s = time.monotonic() - asked
+        heard, turns = [], []
+        for _ in range(_CLOCK_SECONDS):
+            said = running.line(30)
+            now = time.time()
+            second, _, turned = said.partition(" ")
+            if not (second.isdigit() and turned.isdigit()):
+                raise TestbedError(f"{pod}: said {said[:60]!r} when it was asked what time it is")
+            heard.append(now - int(second))
+            turns.append(int(turned))
+    # The loop began somewhere within the first second; the others it saw whole.
+    return estimate_offset(heard, answer_s, 1 / max(1, min(turns[1:])))
+
+
+def estimate_offset(heard: list[float], answer_s: float, turn_s: float) -> Behind:
+    """From how late some seconds were heard, how long a question and its answer took, and a turn of the loop."""
+    # The quickest word of several is late the least.
+    error_s = (answer_s + turn_s) / 2
+    return Behind(min(heard) - error_s, error_s)

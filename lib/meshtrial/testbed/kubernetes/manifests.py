@@ -11,6 +11,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeAlias
 
+import yaml
 from kubernetes.utils import quantity as _untyped_quantity
 
 from meshtrial.errors import UsageError
@@ -321,3 +322,64 @@ def memory(quantity: str) -> float:
         return float(_quantity.parse_quantity(quantity))
     except ValueError:
         raise UsageError(f"memory {quantity!r}: must be a number of bytes, or with a unit, e.g. 128Mi") from None
+
+
+# --- overlays of waypoints --------------------------------------------------------------------------------------------
+
+_OVERLAY = f"{NOTE}overlay"  # annotation of the ConfigMap: which of its keys holds the overlay
+
+
+def overlay_deployment(manifest: Json) -> Json | None:
+    """The part of a Deployment that an overlay holds, as a manifest; nothing for any other object.
+
+    A text that is no part of a Deployment is a UsageError.
+    """
+    part = _overlay_part(manifest)
+    return None if part is None else {"kind": "Deployment", "metadata": {"name": manifest["metadata"]["name"]}, **part}
+
+
+def _overlay_part(manifest: Json) -> Json | None:
+    key = _overlay_key(manifest)
+    if not key:
+        return None
+    name = manifest["metadata"]["name"]
+    try:
+        part: Json = parse_yaml(manifest["data"][key].encode(), key)
+        pod = part["spec"]["template"]["spec"]
+    except (KeyError, TypeError, UsageError):
+        raise UsageError(f"ConfigMap {name}: {key} must hold a Deployment's spec.template.spec as YAML") from None
+    pod.setdefault("containers", [])
+    return part
+
+
+@patch
+def overlay_patched(manifest: Json, *patches: Patch) -> None:
+    """Make the patches in the Deployment inside of an overlay; other objects stay as they are."""
+    whole, part = overlay_deployment(manifest), _overlay_part(manifest)
+    if whole is None or part is None:
+        return
+    for one in patches:
+        one(whole)
+    manifest["data"][_overlay_key(manifest)] = yaml.safe_dump({name: whole[name] for name in part}, sort_keys=False)
+
+
+def _overlay_key(manifest: Json) -> str:
+    """Which of a ConfigMap's keys holds an overlay; empty where none does."""
+    if manifest["kind"] != "ConfigMap":
+        return ""
+    return str((manifest["metadata"].get("annotations") or {}).get(_OVERLAY, ""))
+
+
+@patch
+def proxy_limits(manifest: Json, said: Mapping[str, object], names: Collection[str]) -> None:
+    """Give these containers the limits of every proxy (``proxy_cpu``, ``proxy_memory``); requests stay as they lie."""
+    wanted = {"cpu": said.get("proxy_cpu"), "memory": said.get("proxy_memory")}
+    for container in containers(manifest):
+        if container["name"] in names:
+            limits = container.setdefault("resources", {}).setdefault("limits", {})
+            limits.update({name: value for name, value in wanted.items() if value})
+
+
+def makes_pods(manifest: Json) -> bool:
+    """Whether it makes pods of its own, which wait, as the application does, until the generators have their nodes."""
+    return str(manifest["kind"]) == "Gateway"

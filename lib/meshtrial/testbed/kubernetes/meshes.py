@@ -13,15 +13,14 @@ from dataclasses import dataclass, field
 import yaml
 
 from meshtrial.errors import MissingToolError, TestbedError, UsageError
-from meshtrial.testbed.kubernetes import clusterwide, evidence, helm, meshversions, wait
+from meshtrial.testbed.kubernetes import cleanup, helm, meshversions, wait
 from meshtrial.testbed.kubernetes.apply import CRDS, MESH, Applier, delete_namespace, verdict
-from meshtrial.testbed.kubernetes.charts import Charts
+from meshtrial.testbed.kubernetes.charts import Charts, Values, unknown_values
 from meshtrial.testbed.kubernetes.cleanup import remove_crds
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
 from meshtrial.testbed.kubernetes.meshdata import Command, Mesh, Selector
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.pods import is_ready, lost, members, uid
-from meshtrial.testbed.kubernetes.values import Values, unknown_values
 
 
 @dataclass(frozen=True)
@@ -59,10 +58,10 @@ class MeshInstaller:
         began = time.monotonic()
         earlier = self.standing.get(mesh.name)
         # Of one that did not go whole, what was there before it counts.
-        before = earlier.before if earlier else clusterwide.look(self.cluster)
+        before = earlier.before if earlier else cleanup.cluster_objects(self.cluster)
         self.standing[mesh.name] = Standing(mesh, before)
         try:
-            with evidence.kept(self.cluster, mesh.namespaces):
+            with wait.with_evidence(self.cluster, mesh.namespaces):
                 values = self._install(mesh)
         except BaseException:
             with contextlib.suppress(TestbedError):
@@ -70,7 +69,7 @@ class MeshInstaller:
                 self.uninstall(mesh.name)
             raise
         pods = tuple(pod for part in (*mesh.control_plane, *mesh.agents) for pod in members(self.cluster, part))
-        self.standing[mesh.name] = Standing(mesh, before, pods, clusterwide.webhooks(self.cluster, mesh), values)
+        self.standing[mesh.name] = Standing(mesh, before, pods, cleanup.mesh_webhooks(self.cluster, mesh), values)
         self.installed[mesh.name] = time.time()
         self.install_s[mesh.name] = time.monotonic() - began
 
@@ -110,8 +109,8 @@ class MeshInstaller:
             why = lost(pod, now.get(uid(pod)), "since its installation")
             if why:
                 return why
-        gone = sorted(set(stood.webhooks) - set(clusterwide.webhooks(self.cluster, stood.mesh)))
-        return f"{clusterwide.shown(gone[0])} is gone since its installation" if gone else ""
+        gone = sorted(set(stood.webhooks) - set(cleanup.mesh_webhooks(self.cluster, stood.mesh)))
+        return f"{cleanup.kubectl_name(gone[0])} is gone since its installation" if gone else ""
 
     def sources(self, mesh: Mesh) -> dict[str, str]:
         """Versions of what a mesh that stands was installed from: charts, and the values that they got."""
@@ -133,19 +132,19 @@ class MeshInstaller:
                 delete_namespace(self.cluster, namespace, owner.id, self.options.mesh_timeout_s)
             del self.standing[name]
             return
-        with evidence.kept(self.cluster, mesh.namespaces):
+        with wait.with_evidence(self.cluster, mesh.namespaces):
             if mesh.method == "command":
                 self._run(mesh, mesh.uninstall)
             for release in reversed(mesh.releases if mesh.method != "command" else ()):
                 with self._explained(mesh) as watch:
                     helm.uninstall_release(self.cluster, self.options, release, watch)
         # Before the namespaces: a webhook whose service is gone refuses what the cluster does meanwhile.
-        clusterwide.remove(self.cluster, mesh, stood.before)
+        cleanup.remove_mesh_objects(self.cluster, mesh, stood.before)
         for namespace in mesh.namespaces:
             delete_namespace(self.cluster, namespace, owner.id, self.options.mesh_timeout_s)
         lines = remove_crds(self.cluster, owner.study, owner.id, groups=mesh.crd_groups)
         # And after them: a control plane that is going may have made some again.
-        self.appeared = clusterwide.remove(self.cluster, mesh, stood.before)
+        self.appeared = cleanup.remove_mesh_objects(self.cluster, mesh, stood.before)
         if lines:
             raise TestbedError("; ".join(lines))
         del self.standing[name]
@@ -159,7 +158,7 @@ class MeshInstaller:
         except MissingToolError:
             raise
         except TestbedError as error:
-            why = watch.said or evidence.reason(self.cluster, mesh.namespaces)
+            why = watch.said or wait.failure_reason(self.cluster, mesh.namespaces)
             told = str(error) if not why or why in str(error) else f"{error}; {why}"
             raise TestbedError(f"mesh {mesh.name}: {told}", watch.evidence) from None
 
@@ -180,7 +179,7 @@ class MeshInstaller:
                     "install it, or let meshtrial do it with mesh_install=managed"
                 )
             if not any(is_ready(pod) for pod in pods):
-                why = evidence.reason(self.cluster, [part.namespace])
+                why = wait.failure_reason(self.cluster, [part.namespace])
                 raise TestbedError(
                     f"mesh {mesh.name}: no {part.component} is ready in {part.namespace}; {why}".rstrip("; ")
                 )
@@ -199,7 +198,7 @@ class MeshInstaller:
             )
 
     def _own(self, mesh: Mesh) -> None:
-        clusterwide.own(self.cluster, mesh, self.applier.owner, self.standing[mesh.name].before)
+        cleanup.label_owned(self.cluster, mesh, self.applier.owner, self.standing[mesh.name].before)
 
     def problems(self, mesh: Mesh) -> list[str]:
         """What stands in the way of an installation, one line each."""

@@ -13,9 +13,8 @@ from meshtrial.errors import TestbedError
 from meshtrial.records.schema import Proof
 from meshtrial.testbed.kubernetes import probing
 from meshtrial.testbed.kubernetes.client import Cluster, Json
-from meshtrial.testbed.kubernetes.execs import PodRef
 from meshtrial.testbed.kubernetes.meshdata import Declared, Mesh, Tells
-from meshtrial.testbed.kubernetes.pods import container_names, images, log_of, pod_ref
+from meshtrial.testbed.kubernetes.pods import PodRef, container_names, images, log_of, pod_ref
 
 _ASKED = 10  # pods of one kind that are asked for their version; images are looked at in all
 _INSIDE, _LOG = "127.0.0.1:", "log "  # what a url begins with that is no page of a pod's address

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from meshtrial.testbed.kubernetes import waypoints
+from meshtrial.testbed.kubernetes import manifests
 from meshtrial.testbed.kubernetes.client import Cluster, Json
 from meshtrial.testbed.kubernetes.manifests import containers, cpu_millis, memory, template
 from meshtrial.testbed.kubernetes.meshdata import Mesh
@@ -120,7 +120,7 @@ def requested(objects: Iterable[Json], mesh: Mesh | None) -> Room:
     total = Room()
     injected = mesh is not None and mesh.architecture == "sidecar" and not mesh.reference
     for item in objects:
-        waypoint = waypoints.deployment_in(item)
+        waypoint = manifests.overlay_deployment(item)
         if item["kind"] != "Deployment" and waypoint is None:
             continue
         each = _pod_requests({"containers": containers(waypoint or item)}) + Room(pods=1)

@@ -9,12 +9,12 @@ from typing import Any
 from meshtrial.design.study import Study
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes.apply import CRDS, Applier, verdict
+from meshtrial.testbed.kubernetes.charts import Values
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.meshes import MeshInstaller
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.placement import Node, Room, requested, takes
-from meshtrial.testbed.kubernetes.values import Values
 from meshtrial.testbed.kubernetes.workload import Rendered
 
 # The published 600-endpoint study: 20 000 requests a second over three tiers took more than 50 nodes of 8 cores.

@@ -17,10 +17,9 @@ from meshtrial.testbed import sampled
 from meshtrial.testbed.cases import Case, forbidden_method, token_cases
 from meshtrial.testbed.kubernetes import meshversions, probing
 from meshtrial.testbed.kubernetes.client import Cluster, Json
-from meshtrial.testbed.kubernetes.execs import PodRef
 from meshtrial.testbed.kubernetes.manifests import containers
 from meshtrial.testbed.kubernetes.meshdata import PROOFS, Counter, Lines, Tells
-from meshtrial.testbed.kubernetes.pods import container_names, log_of
+from meshtrial.testbed.kubernetes.pods import PodRef, container_names, log_of
 from meshtrial.testbed.kubernetes.workload import Rendered, Setup
 
 # Headers that a proxy leaves on a request, of every mesh here.

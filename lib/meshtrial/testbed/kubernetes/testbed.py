@@ -23,22 +23,27 @@ from meshtrial.design.study import APP_NAME, Load, Study, Treatment
 from meshtrial.envoy.tokens import Tokens, make_tokens
 from meshtrial.errors import MeshtrialError, TestbedError, UsageError
 from meshtrial.testbed.base import Block, MachineUse
-from meshtrial.testbed.kubernetes import helm, manifests, placement, preflight, unused, wait, workload
+from meshtrial.testbed.kubernetes import apps, helm, manifests, placement, preflight, wait, workload
 from meshtrial.testbed.kubernetes.apply import OWNER, Applier, Owner, clean_command, delete_namespace, is_lent, label
 from meshtrial.testbed.kubernetes.apps import read_app
 from meshtrial.testbed.kubernetes.charts import Charts
-from meshtrial.testbed.kubernetes.cleanup import clean_cluster, mesh_of, owned_namespaces
+from meshtrial.testbed.kubernetes.cleanup import (
+    DURATION_S,
+    SessionLease,
+    clean_cluster,
+    mesh_of,
+    owned_namespaces,
+    running_sessions,
+)
 from meshtrial.testbed.kubernetes.client import Cluster
 from meshtrial.testbed.kubernetes.deployment import KubernetesDeployment, restartable
-from meshtrial.testbed.kubernetes.execs import PodRef
-from meshtrial.testbed.kubernetes.lease import DURATION_S, SessionLease, running
 from meshtrial.testbed.kubernetes.manifests import cpu_millis
 from meshtrial.testbed.kubernetes.meshdata import EVERYTHING, Mesh
 from meshtrial.testbed.kubernetes.meshes import MeshInstaller
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.placement import Place, Room
-from meshtrial.testbed.kubernetes.pods import is_ready, pod_ref, pods_of, uid
+from meshtrial.testbed.kubernetes.pods import PodRef, is_ready, pod_ref, pods_of, uid
 from meshtrial.testbed.kubernetes.resources import NodeWatch, describe
 
 # A Lease that was renewed just before its session died, and clocks that are read a moment apart.
@@ -135,7 +140,7 @@ class KubernetesTestbed:
         self._use_for(study)
         owner = self.applier.owner.id
         patience_s = DURATION_S + _AFTER_LEASE_S
-        alive = waiting.until(lambda: running(self.cluster).get(owner), patience_s, 2.0, lambda words: not words)
+        alive = waiting.until(lambda: running_sessions(self.cluster).get(owner), patience_s, 2.0, lambda line: not line)
         if alive:
             raise TestbedError(f"{alive}: wait for it, or end it, and start again")
         done = clean_cluster(self.cluster, self.options, owner_id=owner)
@@ -165,7 +170,7 @@ class KubernetesTestbed:
         planes = {t.versioned for t in study.treatments}
         installs = any(name in planes and not mesh.reference for name, mesh in self.meshes.items())
         lent = [name for name in (self.namespace, self._probe_namespace) if is_lent(self.applier.find_namespace(name))]
-        further = [*unused.RIGHTS] if any(load.unused_services for load in study.loads) else []
+        further = [*apps.UNUSED_RIGHTS] if any(load.unused_services for load in study.loads) else []
         further += [("patch", "secrets", "")] if self.options.pull_secrets else []
         problems = preflight.right_problems(self.cluster, self.options, installs, lent, further)
         if problems:
@@ -180,10 +185,12 @@ class KubernetesTestbed:
         together = self.together(study.treatments) if study.take_turns(largest) else [[t] for t in study.treatments]
         problems += preflight.lent_problems(lent, max(map(len, together)))
         if preflight.pods_have_ipv6(self.cluster):
-            apps, tokens = [t.app or study.app for t in study.treatments], make_tokens()
-            pairs = zip(study.treatments, apps, strict=True)
+            tokens = make_tokens()
             problems += preflight.ipv4_problems(
-                [self._render(one, largest, app, self.namespace, tokens, Place()) for one, app in pairs]
+                [
+                    self._render(t, largest, t.app or study.app, self.namespace, tokens, Place())
+                    for t in study.treatments
+                ]
             )
         for group in together if not unplaced else ():
             anywhere = Block("", np.random.default_rng(0) if study.standing else None)

@@ -1,13 +1,208 @@
 """Waiting with reasons: what will not come true by waiting is said at once, with the event's own text."""
 
+import datetime
+import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
 
 from meshtrial import waiting
 from meshtrial.errors import TestbedError
-from meshtrial.testbed.kubernetes import evidence
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
-from meshtrial.testbed.kubernetes.pods import is_ready, live_pods, pods_of
+from meshtrial.testbed.kubernetes.pods import is_ready, label, live_pods, log_of, owner_kinds, pods_of, statuses, uid
+
+# --- evidence ---------------------------------------------------------------------------------------------------------
+
+_PODS = 20
+_LOG_LINES, _LOG_CHARACTERS = 20_000, 1 << 20
+_LAST_LINES = 3
+_ONCE_S = 10.0  # whoever waits for this has a failure to report
+# What a container waits for in the normal course of things.
+_NORMAL = {"ContainerCreating", "PodInitializing"}
+
+
+@contextmanager
+def with_evidence(cluster: Cluster, namespaces: Iterable[str]) -> Iterator[None]:
+    """A TestbedError that leaves this block carries the evidence of these namespaces.
+
+    Enter it inside of whatever removes the namespaces on failure.
+    """
+    try:
+        yield
+    except TestbedError as error:
+        error.evidence = {**gather_evidence(cluster, namespaces), **error.evidence}
+        raise
+
+
+def gather_evidence(cluster: Cluster, namespaces: Iterable[str]) -> dict[str, str]:
+    """File name to text: events, pods and logs of these namespaces; what cannot be had now is left out."""
+    files: dict[str, str] = {}
+    for namespace in dict.fromkeys(namespaces):
+        try:
+            pods = pods_now(cluster, namespace)
+        except TestbedError:
+            continue
+        events = "".join(map(_event_line, sorted(_events(cluster, namespace), key=_moment)))
+        for key, text in (("pods", "".join(map(_pod_line, pods))), ("events", events)):
+            if text:
+                files[f"failed-{namespace}-{key}.txt"] = text
+        for pod in sorted(pods, key=_is_fine)[:_PODS]:
+            files |= pod_logs(cluster, pod)
+    return files
+
+
+def pods_now(cluster: Cluster, namespace: str) -> list[Json]:
+    """The pods of a namespace now; a server that is silent is not waited for."""
+    return pods_of(cluster, namespace, once_s=_ONCE_S)
+
+
+def pod_logs(cluster: Cluster, pod: Json) -> dict[str, str]:
+    """Logs of a pod's containers, and of those that ended before them."""
+    metadata = pod["metadata"]
+    files = {}
+    for status in statuses(pod):
+        name = f"failed-{metadata['namespace']}-{metadata['name']}-{status['name']}"
+        wanted = {f"{name}.log": "false"}
+        if status.get("restartCount"):
+            wanted[f"{name}-previous.log"] = "true"
+        for file, previous in wanted.items():
+            with suppress(TestbedError):
+                text = log_of(cluster, pod, status["name"], _ONCE_S, previous=previous, tailLines=_LOG_LINES)
+                if text:
+                    files[file] = text[-_LOG_CHARACTERS:]
+    return files
+
+
+def warning_events(cluster: Cluster, namespace: str) -> list[Json]:
+    """Warnings of a namespace, newest first; none where they may not be read."""
+    return sorted(_events(cluster, namespace, fieldSelector="type=Warning"), key=_moment, reverse=True)
+
+
+def _events(cluster: Cluster, namespace: str, **query: str) -> list[Json]:
+    try:
+        return cluster.items(f"/api/v1/namespaces/{namespace}/events", _ONCE_S, **query)
+    except TestbedError:
+        return []
+
+
+def failure_reason(cluster: Cluster, namespaces: Iterable[str]) -> str:
+    """Why something does not come up there, in a line: the first bad pod with its last words, else a warning."""
+    warned: list[Json] = []
+    for namespace in dict.fromkeys(namespaces):
+        try:
+            pods = pods_now(cluster, namespace)
+        except TestbedError:
+            continue
+        # Hooks first: whoever waits for one waits for nothing else.
+        for pod in sorted(pods, key=lambda item: not is_hook(item)):
+            said = trouble(pod)
+            if said:
+                return "; ".join(part for part in (said, last_words(cluster, pod)) if part)
+        warned += warning_events(cluster, namespace)
+    if not warned:
+        return ""
+    newest = max(warned, key=_moment)
+    who = newest.get("involvedObject", {}).get("name", "?")
+    return f"last warning: {who}: {newest.get('reason')}: {one_line(newest.get('message'))[:300]}"
+
+
+def symptoms(pod: Json) -> Iterator[tuple[str, str]]:
+    """What a pod says of itself: a reason as Kubernetes names it (none for a container that ended), and words."""
+    status = pod.get("status", {})
+    failed = status.get("phase") == "Failed"
+    if failed and status.get("reason"):
+        yield "Failed", f"{status['reason']}: {one_line(status.get('message')) or 'no message'}"
+    for container in statuses(pod):
+        name, state = container["name"], container.get("state") or {}
+        waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
+        crashed = (container.get("lastState") or {}).get("terminated") or {}
+        if waiting.get("reason"):
+            yield waiting["reason"], f"container {name}: {waiting['reason']}: {one_line(waiting.get('message'))}"
+        bad = ended if ended.get("exitCode") else crashed if not container.get("ready") else {}
+        if bad.get("exitCode"):
+            code = f"{bad.get('reason', 'ended')}, exit {bad['exitCode']}"
+            yield "", f"container {name}: {code} {one_line(bad.get('message'))}".rstrip()
+    for condition in status.get("conditions") or []:
+        if condition.get("reason") == "Unschedulable":
+            yield "Unschedulable", f"unschedulable: {one_line(condition.get('message'))}"
+    if failed and not status.get("reason"):
+        yield "Failed", "failed: no message"
+
+
+def trouble(pod: Json) -> str:
+    """What is wrong with a pod, in its own words; empty where nothing is."""
+    words = next((words for reason, words in symptoms(pod) if reason not in _NORMAL), "")
+    return f"pod {pod['metadata']['name']}: {words}" if words else ""
+
+
+def last_words(cluster: Cluster, pod: Json) -> str:
+    """The last log lines of the pod's container that crashed, else of one that runs and is not ready; may be empty."""
+    for container, previous, _ in sorted(_speakers(pod), key=lambda speaker: speaker[2])[:3]:
+        with suppress(TestbedError):
+            words = one_line(log_of(cluster, pod, container, _ONCE_S, previous=previous, tailLines=_LAST_LINES))
+            if words:
+                return f"last log lines of {container}: {words[-400:]}"
+    return ""
+
+
+def _speakers(pod: Json) -> Iterator[tuple[str, str, int]]:
+    """Containers that may say why a pod is not ready: name, whether the log before counts, and how late to ask."""
+    for container in statuses(pod):
+        state = container.get("state") or {}
+        before = (container.get("lastState") or {}).get("terminated") or {}
+        if (state.get("terminated") or {}).get("exitCode"):
+            yield container["name"], "false", 0
+        elif container.get("ready"):
+            continue
+        elif before.get("exitCode"):
+            yield container["name"], "true", 0
+        elif "running" in state:
+            yield container["name"], "false", 1
+
+
+def is_hook(pod: Json) -> bool:
+    """Whether it belongs to a Job, as the pods of Helm's hooks do."""
+    return "Job" in owner_kinds(pod)
+
+
+def _is_fine(pod: Json) -> bool:
+    return is_ready(pod) or pod.get("status", {}).get("phase") == "Succeeded"
+
+
+def _pod_line(pod: Json) -> str:
+    status, spec = pod.get("status", {}), pod.get("spec", {})
+    lines = [f"{pod['metadata']['name']} on {spec.get('nodeName') or 'no node'}: {status.get('phase', '?')}"]
+    for condition in status.get("conditions") or []:
+        if condition["status"] != "True" and (condition.get("reason") or condition.get("message")):
+            lines.append(f"  {condition['type']}: {condition.get('reason', '')} {one_line(condition.get('message'))}")
+    for container in statuses(pod):
+        state = json.dumps(container.get("state") or {}, sort_keys=True)
+        before = json.dumps(container["lastState"], sort_keys=True) if container.get("lastState") else ""
+        restarts = f", {container['restartCount']} restarts, before: {before}" if container.get("restartCount") else ""
+        lines.append(f"  {container['name']} ({container.get('image', '?')}): {state}{restarts}")
+    return "\n".join(lines) + "\n"
+
+
+def _event_line(event: Json) -> str:
+    about = event.get("involvedObject", {})
+    times = f" (x{event['count']})" if (event.get("count") or 1) > 1 else ""
+    who = f"{about.get('kind', '?')}/{about.get('name', '?')}"
+    return (
+        f"{_moment(event)} {event.get('type')} {event.get('reason')} {who}{times}: {one_line(event.get('message'))}\n"
+    )
+
+
+def _moment(event: Json) -> str:
+    return str(event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp") or "")
+
+
+def one_line(text: object) -> str:
+    """A text without its line breaks; empty for none."""
+    return " ".join(str(text or "").split())
+
+
+# --- waiting ----------------------------------------------------------------------------------------------------------
 
 # Reasons after which no waiting helps, and what to do next.
 _HOPELESS = {
@@ -117,7 +312,7 @@ def _pods(
 def first_problem(pods: Iterable[Json], settle: Sequence[str] = ()) -> str:
     """The first thing that waiting will not mend; empty when there is none."""
     for pod in pods:
-        for reason, words in evidence.symptoms(pod):
+        for reason, words in symptoms(pod):
             if reason in _HOPELESS and reason not in settle:
                 told = (step for cause, step in _CAUSES.items() if cause in words)
                 next_step = next(told, _HOPELESS[reason])
@@ -140,7 +335,7 @@ def _away(cluster: Cluster) -> str:
 
 def _quota(cluster: Cluster, namespace: str) -> str:
     # A pod refused by quota or admission does not exist: only the ReplicaSet's events tell.
-    for event in evidence.warnings(cluster, namespace):
+    for event in warning_events(cluster, namespace):
         if event.get("reason") == "FailedCreate":
             return f"{event['involvedObject'].get('name', '?')}: {event.get('message', '')}"
     return ""
@@ -148,13 +343,13 @@ def _quota(cluster: Cluster, namespace: str) -> str:
 
 def _explain(cluster: Cluster, namespace: str, pods: Sequence[Json], problem: str) -> str:
     lines = [f"namespace {namespace}: {problem}"]
-    warned = evidence.warnings(cluster, namespace)
-    events = [f"{event.get('reason')}: {evidence.one_line(event.get('message'))}" for event in warned]
+    warned = warning_events(cluster, namespace)
+    events = [f"{event.get('reason')}: {one_line(event.get('message'))}" for event in warned]
     fresh = [text for text in dict.fromkeys(events) if text not in problem][:2]
     if fresh:
         lines.append("events: " + " | ".join(text[:300] for text in fresh))
     # Also of a container that is waited for although it crashes: at the time-out its words are what explains it.
-    lines.append(next((words for words in (evidence.last_words(cluster, pod) for pod in pods) if words), ""))
+    lines.append(next((words for words in (last_words(cluster, pod) for pod in pods) if words), ""))
     return "; ".join(line for line in lines if line)
 
 
@@ -186,3 +381,51 @@ def until(condition: Callable[[], str], timeout_s: float, every_s: float) -> Non
     missing = waiting.until(condition, timeout_s, every_s, lambda text: not text)
     if missing:
         raise TestbedError(f"{missing} (after {timeout_s:g} s)")
+
+
+# --- rolling restarts -------------------------------------------------------------------------------------------------
+
+RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
+_KINDS = {"ReplicaSet": "deployments", "DaemonSet": "daemonsets", "StatefulSet": "statefulsets"}
+
+Workload = tuple[str, str, str]  # namespace, plural kind, name
+
+
+def workload_of(pod: Json) -> Workload:
+    """What a pod belongs to; a TestbedError for one that nothing would replace."""
+    metadata = pod["metadata"]
+    for owner in metadata.get("ownerReferences") or []:
+        kind, name = str(owner.get("kind")), str(owner.get("name"))
+        if kind == "ReplicaSet":
+            # A Deployment names its ReplicaSets after itself and the hash of their template.
+            name = name.removesuffix("-" + label(pod, "pod-template-hash"))
+        if kind in _KINDS:
+            return str(metadata["namespace"]), _KINDS[kind], name
+    raise TestbedError(f"pod {metadata['name']}: belongs to nothing that would replace it")
+
+
+def restart_pods(cluster: Cluster, pods: Sequence[Json], timeout_s: float) -> None:
+    """Replace these pods; returns when all are gone and as many others are ready, else says what is missing."""
+    old: dict[Workload, list[Json]] = {}
+    for pod in pods:
+        old.setdefault(workload_of(pod), []).append(pod)
+    stamp = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
+    template: dict[str, Any] = {"metadata": {"annotations": {RESTARTED_AT: stamp}}}
+    for namespace, kind, name in old:
+        cluster.merge(f"/apis/apps/v1/namespaces/{namespace}/{kind}/{name}", {"spec": {"template": template}})
+    until(lambda: next(filter(None, (_not_replaced(cluster, *item) for item in old.items())), ""), timeout_s, 0.2)
+
+
+def _not_replaced(cluster: Cluster, workload: Workload, before: Sequence[Json]) -> str:
+    namespace, kind, name = workload
+    now = pods_of(cluster, namespace)
+    left = {uid(pod) for pod in now} & {uid(pod) for pod in before}
+    fresh = [pod for pod in _pods_of_workload(now, workload) if uid(pod) not in left]
+    ready = sum(is_ready(pod) and not pod["metadata"].get("deletionTimestamp") for pod in fresh)
+    if left or ready < len(before):
+        return f"{kind} {name} in {namespace}: {ready} of {len(before)} new pods ready, {len(left)} old ones left"
+    return ""
+
+
+def _pods_of_workload(pods: Iterable[Json], workload: Workload) -> list[Json]:
+    return [pod for pod in pods if owner_kinds(pod) & set(_KINDS) and workload_of(pod) == workload]

@@ -17,7 +17,7 @@ from meshtrial.envoy.tokens import AUDIENCE, ISSUER, Tokens
 from meshtrial.errors import UsageError
 from meshtrial.load.generators import Target
 from meshtrial.testbed import sampled
-from meshtrial.testbed.kubernetes import manifests, reference, waypoints
+from meshtrial.testbed.kubernetes import manifests, reference
 from meshtrial.testbed.kubernetes.apps import App, note
 from meshtrial.testbed.kubernetes.manifests import NOTE, Json, Patch
 from meshtrial.testbed.kubernetes.meshdata import APP_PROTOCOLS, PROOFS, Feature, Mesh
@@ -142,7 +142,7 @@ def render(setup: Setup) -> Rendered:
         [*_policies(setup), *_policy_config(setup)],
         manifests.placed(options.app_node_selector, options.app_tolerations),
         manifests.on_hosts(setup.app_hosts),
-        waypoints.overlaid(*_waypoint(setup)),
+        manifests.overlay_patched(*_waypoint(setup)),
     )
     apps, loads = _app(setup), _load(setup)
     reference_objects: list[Json] = []
@@ -181,7 +181,7 @@ def render(setup: Setup) -> Rendered:
 
 def _containers(manifest: Json) -> list[Json]:
     """Its containers, and those that an overlay gives a waypoint."""
-    return manifests.containers(waypoints.deployment_in(manifest) or manifest)
+    return manifests.containers(manifests.overlay_deployment(manifest) or manifest)
 
 
 def _provable(setup: Setup, mesh: Mesh) -> None:
@@ -240,7 +240,7 @@ def _waypoint(setup: Setup) -> list[Patch]:
     """What waypoints are told: to keep away from the generators, their limits, and the policy server that they ask."""
     if setup.mesh is None or not setup.mesh.waypoints:
         return []
-    limited = waypoints.limited(setup.parameters, ("istio-proxy",))
+    limited = manifests.proxy_limits(setup.parameters, ("istio-proxy",))
     return [*_beside_app(setup), limited, _pulled(setup.options), *_policy_server(setup)]
 
 
