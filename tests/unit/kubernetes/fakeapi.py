@@ -17,7 +17,7 @@ class FakeApi(Cluster):
 
     def __init__(self) -> None:  # the real one reads a kubeconfig
         self.patience_s, self.context, self.kubeconfig, self.server = 0.0, "fake", "", "https://fake"
-        self.heard = True
+        self.has_answered = True
         self.kubelets: dict[str, str] | None = {}
         self.objects: dict[str, Json] = {}
         self.logs: dict[str, str] = {}  # ``namespace/pod/container`` (and ``... previous``) to text

@@ -12,7 +12,7 @@ from unit.kubernetes.conftest import Clock
 from unit.kubernetes.fakeapi import FakeApi
 
 from meshtrial.errors import TestbedError, UsageError
-from meshtrial.testbed.kubernetes.client import Cluster, ConflictError, NotFoundError, is_blink
+from meshtrial.testbed.kubernetes.client import Cluster, ConflictError, NotFoundError, is_transient
 
 
 def kubeconfig_of(path: Path, server: str) -> str:
@@ -78,9 +78,9 @@ def test_answers_become_one_line(kubeconfig: str, status: int, kind: type):
 
 
 def test_what_is_a_blink():
-    assert all(is_blink(ApiException(status=code)) for code in (0, 429, 500, 503))
-    assert is_blink(ConnectionResetError())
-    assert not any(is_blink(ApiException(status=code)) for code in (401, 403, 404, 409, 422))
+    assert all(is_transient(ApiException(status=code)) for code in (0, 429, 500, 503))
+    assert is_transient(ConnectionResetError())
+    assert not any(is_transient(ApiException(status=code)) for code in (401, 403, 404, 409, 422))
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ from meshtrial.testbed.kubernetes.pods import (
     label,
     live_pods,
     log_of,
-    lost,
+    loss_reason,
     members,
     pod_ref,
     pods_of,
@@ -410,7 +410,7 @@ class KubernetesDeployment:
                 now |= {uid(pod): pod for pod in pods_of(self.cluster, namespace, once_s=3.0)}
             except NotFoundError:
                 return f"namespace {namespace} is gone"
-        return next((why for why in (lost(pod, now.get(uid(pod))) for pod in before) if why), "")
+        return next((why for why in (loss_reason(pod, now.get(uid(pod))) for pod in before) if why), "")
 
     def _spoilt(self) -> str:
         """Why it cannot be used any more, as far as the API server answers."""

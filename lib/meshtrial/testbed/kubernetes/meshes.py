@@ -20,7 +20,7 @@ from meshtrial.testbed.kubernetes.cleanup import remove_crds
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
 from meshtrial.testbed.kubernetes.meshdata import Command, Mesh, Selector
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.kubernetes.pods import is_ready, lost, members, uid
+from meshtrial.testbed.kubernetes.pods import is_ready, loss_reason, members, uid
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class MeshInstaller:
             for pod in members(self.cluster, part)
         }
         for pod in stood.pods:
-            why = lost(pod, now.get(uid(pod)), "since its installation")
+            why = loss_reason(pod, now.get(uid(pod)), "since its installation")
             if why:
                 return why
         gone = sorted(set(stood.webhooks) - set(cleanup.mesh_webhooks(self.cluster, stood.mesh)))
