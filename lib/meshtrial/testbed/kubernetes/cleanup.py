@@ -28,8 +28,8 @@ from meshtrial.testbed.kubernetes.apply import (
     Owner,
     delete_namespace,
     label,
-    not_spared,
     owner_of,
+    unprotected,
 )
 from meshtrial.testbed.kubernetes.client import Cluster, ConflictError, Json, NotFoundError
 from meshtrial.testbed.kubernetes.helm import uninstall_release
@@ -226,22 +226,22 @@ def remove_mesh_objects(cluster: Cluster, mesh: Mesh, before: Mapping[str, Json]
     return foreign
 
 
-def remove_owned(cluster: Cluster, selector: str, spared: Callable[[], Collection[str]] = tuple) -> list[str]:
+def remove_owned(cluster: Cluster, selector: str, protected: Callable[[], Collection[str]] = tuple) -> list[str]:
     """Delete what carries an owner's label, for cleaning, a line each."""
     listed: dict[str, Json] = {}
     for kind in KINDS:
         with contextlib.suppress(TestbedError):  # whoever may not list them has made none
             listed |= cluster_objects(cluster, [kind], selector)
-    return remove_listed(cluster, listed, spared)
+    return remove_listed(cluster, listed, protected)
 
 
-def remove_listed(cluster: Cluster, listed: Mapping[str, Json], spared: Callable[[], Collection[str]]) -> list[str]:
+def remove_listed(cluster: Cluster, listed: Mapping[str, Json], protected: Callable[[], Collection[str]]) -> list[str]:
     """Delete what was listed by path, and say so.
 
-    ``spared`` gives the owners whose objects stay; it is asked after these were listed.
+    ``protected`` gives the owners whose objects stay; it is asked after these were listed.
     """
     lines = []
-    for path, item in not_spared(listed, spared).items():
+    for path, item in unprotected(listed, protected).items():
         try:
             if cluster.delete(path, uid=item["metadata"]["uid"]):
                 lines.append(f"{kubectl_name(path)} removed")
@@ -322,7 +322,7 @@ def clean_cluster(
     owners = sorted({owner_of(item) for item in left_alone})
     lines = [f"{alive[owner]}: left alone; --force removes it all the same" for owner in owners]
 
-    def spared() -> Collection[str]:
+    def protected() -> Collection[str]:
         return () if force else running_sessions(cluster)
 
     def remove(item: Json) -> None:
@@ -344,17 +344,17 @@ def clean_cluster(
 
     def in_use() -> set[str]:
         """API groups of meshes that a running study has installed, maybe over CRDs that another one left."""
-        standing, living = owned_namespaces(cluster), spared()
+        standing, living = owned_namespaces(cluster), protected()
         names = {mesh_of(item) for item in standing if owner_of(item) in living} & set(meshes)
         return {group for name in names for group in meshes[name].crd_groups}
 
     groups = {group for mesh in meshes.values() for group in mesh.crd_groups} | {_GATEWAY_API}
-    lines += remove_objects(cluster, groups, study, owner_id, spared)
+    lines += remove_objects(cluster, groups, study, owner_id, protected)
     for item in namespaces:
         if mesh_of(item):
             remove(item)
-    lines += remove_crds(cluster, study, owner_id, spared, used=in_use)
-    lines += remove_owned(cluster, _owned(study, owner_id), spared)
+    lines += remove_crds(cluster, study, owner_id, protected, used=in_use)
+    lines += remove_owned(cluster, _owned(study, owner_id), protected)
     if not lines:
         lines.append(f"nothing of meshtrial's in {cluster.where()}")
     return Cleaned(tuple(removed), tuple(remaining), tuple(lines))
@@ -376,11 +376,11 @@ def remove_objects(
     groups: Iterable[str],
     study: str | None = None,
     owner_id: str | None = None,
-    spared: Callable[[], Collection[str]] = tuple,
+    protected: Callable[[], Collection[str]] = tuple,
 ) -> list[str]:
     """Delete custom resources of ours that lie in namespaces of others or in none: no namespace takes them along.
 
-    They are of API groups that end in one of these. Owners who are spared are asked for after these were listed.
+    They are of API groups that end in one of these. Owners who are protected are asked for after these were listed.
     """
     suffixes = tuple(groups)
     try:
@@ -403,21 +403,21 @@ def remove_objects(
             metadata = item["metadata"]
             where = f"/namespaces/{metadata['namespace']}" if metadata.get("namespace") else ""
             listed[f"{group}{where}/{kind}/{metadata['name']}"] = item
-    return lines + remove_listed(cluster, listed, spared)
+    return lines + remove_listed(cluster, listed, protected)
 
 
 def remove_crds(
     cluster: Cluster,
     study: str | None = None,
     owner_id: str | None = None,
-    spared: Callable[[], Collection[str]] = tuple,
+    protected: Callable[[], Collection[str]] = tuple,
     groups: Iterable[str] = ("",),
     used: Callable[[], Collection[str]] = tuple,
 ) -> list[str]:
     """Delete the CRDs that came with a mesh of ours; one that was there before carries no label of ours.
 
     Only of API groups that end so: another mesh of this session may stand beside it. ``used`` is what groups end in
-    that a mesh of somebody else's needs, whoever's they are; it and who is spared are asked for after the listing.
+    that a mesh of somebody else's needs, whoever's they are; it and who is protected are asked for after the listing.
     """
     suffixes = tuple(groups)
     lines = []
@@ -426,7 +426,7 @@ def remove_crds(
     except TestbedError:
         return []  # whoever may not read CRDs has made none
     crds = {item["metadata"]["name"]: item for item in listed if item["spec"]["group"].endswith(suffixes)}
-    going = not_spared(crds, spared)
+    going = unprotected(crds, protected)
     needed = tuple(used()) if crds else ()
     for name in [name for name, item in going.items() if item["spec"]["group"].endswith(needed)]:
         del going[name]

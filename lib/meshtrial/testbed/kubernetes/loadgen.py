@@ -310,14 +310,14 @@ done
 
 
 @dataclass(frozen=True)
-class Behind:
+class ClockOffset:
     """The offset of another clock from this machine's."""
 
-    behind_s: float  # this machine's clock minus the other
+    offset_s: float  # this machine's clock minus the other
     error_s: float  # half-width of the interval that holds the true offset
 
 
-def measure_offset(cluster: Cluster, pod: PodRef) -> Behind:
+def measure_offset(cluster: Cluster, pod: PodRef) -> ClockOffset:
     """Return the offset of a load pod's clock, measured at the edges of its seconds: a shell shows no more.
 
     A second that the pod prints as it begins is received a moment later. So the offset is at most the delay that was
@@ -343,8 +343,8 @@ def measure_offset(cluster: Cluster, pod: PodRef) -> Behind:
     return estimate_offset(delays, answer_s, 1 / max(1, min(turns[1:])))
 
 
-def estimate_offset(delays: list[float], answer_s: float, turn_s: float) -> Behind:
+def estimate_offset(delays: list[float], answer_s: float, turn_s: float) -> ClockOffset:
     """Return the offset from the delays of some seconds, the round trip and one turn of the loop."""
     # The smallest delay has the least transport in it.
     error_s = (answer_s + turn_s) / 2
-    return Behind(min(delays) - error_s, error_s)
+    return ClockOffset(min(delays) - error_s, error_s)

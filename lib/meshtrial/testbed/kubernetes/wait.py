@@ -103,9 +103,9 @@ def failure_reason(cluster: Cluster, namespaces: Iterable[str]) -> str:
             continue
         # Hooks first: Helm waits for nothing else meanwhile.
         for pod in sorted(pods, key=lambda item: not is_hook(item)):
-            problem = trouble(pod)
+            problem = pod_problem(pod)
             if problem:
-                return "; ".join(part for part in (problem, last_words(cluster, pod)) if part)
+                return "; ".join(part for part in (problem, last_log_lines(cluster, pod)) if part)
         events += warning_events(cluster, namespace)
     if not events:
         return ""
@@ -137,13 +137,13 @@ def symptoms(pod: Json) -> Iterator[tuple[str, str]]:
         yield "Failed", "failed: no message"
 
 
-def trouble(pod: Json) -> str:
+def pod_problem(pod: Json) -> str:
     """Return what is wrong with a pod as it reports it, or an empty text."""
     words = next((words for reason, words in symptoms(pod) if reason not in _NORMAL), "")
     return f"pod {pod['metadata']['name']}: {words}" if words else ""
 
 
-def last_words(cluster: Cluster, pod: Json) -> str:
+def last_log_lines(cluster: Cluster, pod: Json) -> str:
     """Return the last log lines of the pod's crashed container, else of one that runs and is not ready."""
     for container, previous, _ in sorted(_log_containers(pod), key=lambda candidate: candidate[2])[:3]:
         with suppress(TestbedError):
@@ -356,7 +356,7 @@ def _explain(cluster: Cluster, namespace: str, pods: Sequence[Json], problem: st
     if more:
         lines.append("events: " + " | ".join(text[:300] for text in more))
     # Also of a container that may crash for a while: at the time-out its log explains the failure.
-    lines.append(next((words for words in (last_words(cluster, pod) for pod in pods) if words), ""))
+    lines.append(next((words for words in (last_log_lines(cluster, pod) for pod in pods) if words), ""))
     return "; ".join(line for line in lines if line)
 
 
