@@ -55,7 +55,7 @@ def test_what_a_running_study_owns_is_left_alone(api: FakeApi):
     done = clean_cluster(api, KubernetesOptions())
     assert set(done.removed) == {"kuma-system", "kuma-app"}
     assert set(done.remaining) == {"istio-system", "istio-app"}
-    assert f"{running_sessions(api)[ALIVE.id]}: left alone; --force removes it all the same" in done.lines
+    assert f"{running_sessions(api)[ALIVE.id]}: left alone; --force removes it" in done.lines
     left = {path for path in api.objects if "istio" in path or path.endswith(("theirs", "shop"))}
     assert left == set(api.objects)
 
@@ -105,7 +105,7 @@ def test_a_namespace_whose_lease_may_still_come_is_left_alone_for_a_minute(api: 
     done = clean_cluster(api, KubernetesOptions())
     assert "early-probe" in done.remaining
     why = "study early-study may just be starting (owner early1, since 2027-01-15T08:00:00Z)"
-    assert f"{why}: left alone; --force removes it all the same" in done.lines
+    assert f"{why}: left alone; --force removes it" in done.lines
     api.now += 61
     assert "early-probe" in clean_cluster(api, KubernetesOptions()).removed
 

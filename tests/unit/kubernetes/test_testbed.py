@@ -14,6 +14,7 @@ from meshtrial.testbed.base import Block
 from meshtrial.testbed.kubernetes import testbed
 from meshtrial.testbed.kubernetes.apply import MESH, Owner
 from meshtrial.testbed.kubernetes.cleanup import SessionLease, running_sessions
+from meshtrial.testbed.kubernetes.meshes import Installation
 from meshtrial.testbed.kubernetes.placement import NodeAssignment
 from meshtrial.testbed.kubernetes.pods import PodRef
 from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed

@@ -134,7 +134,7 @@ class Cluster:
         return result
 
     def get(self, path: str, once_s: float | None = None, **query: Any) -> Json:
-        """Return an object or a list; with ``once_s``, ask a single time and wait at most so many seconds."""
+        """Return an object or a list; with ``once_s``, ask a single time and wait at most that long."""
         answer: Json = json.loads(self._read(path, once_s, query))
         return answer
 
@@ -278,9 +278,9 @@ _LOOPBACK = ("localhost", "127.0.0.0/8", "::1/128")
 def configuration_of(kubeconfig: str, context: str) -> tuple[Any, str]:
     """Return the client's configuration and the name of the context, which is empty inside a cluster.
 
-    Without a path, the kubeconfig is KUBECONFIG or the default file; without a context, it is the current one.
-    Everything that a kubeconfig may lack is refused here in one line: the library raises Python's own errors, only logs
-    a plugin that yields no credentials, and reports unreadable certificates as a server that does not answer.
+    Without a path, the kubeconfig is KUBECONFIG or the default file; without a context, it is the current one. Whatever
+    a kubeconfig lacks is refused here in one line. The library itself raises Python's own errors, only logs a plugin
+    that yields no credentials, and reports unreadable certificates as a server that does not answer.
     """
     configuration = k8s.Configuration()
     files = _files(kubeconfig)

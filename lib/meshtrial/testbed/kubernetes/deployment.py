@@ -375,7 +375,7 @@ class KubernetesDeployment:
             wait.force_lost_pods(self.cluster, name)
             uid = begin_deletion(self.cluster, name, self.applier.owner.id)
             if at_once and uid and name not in self.applier.homes and self._emptied():
-                self.applier.leave(name, uid, patience_s)
+                self.applier.note_deletion(name, uid, patience_s)
                 return
             if uid:
                 wait.gone(self.cluster, f"/api/v1/namespaces/{name}", uid, patience_s)

@@ -14,7 +14,7 @@ import yaml
 
 from meshtrial.errors import MissingToolError, TestbedError, UsageError
 from meshtrial.testbed.kubernetes import cleanup, helm, meshversions, wait
-from meshtrial.testbed.kubernetes.apply import CRDS, MESH, Applier, delete_namespace, verdict
+from meshtrial.testbed.kubernetes.apply import CRDS, MESH, Applier, delete_namespace, namespace_refusal
 from meshtrial.testbed.kubernetes.charts import Charts, Values, unknown_values
 from meshtrial.testbed.kubernetes.cleanup import remove_crds
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
@@ -126,7 +126,10 @@ class MeshInstaller:
         if stood is None:
             return
         mesh, owner = stood.mesh, self.applier.owner
-        if any(verdict(self.applier.find_namespace(name), owner, self.cluster.context) for name in mesh.namespaces):
+        if any(
+            namespace_refusal(self.applier.find_namespace(name), owner, self.cluster.context)
+            for name in mesh.namespaces
+        ):
             # Somebody else's, and refused before anything of ours was in it: a release of that name is theirs too.
             for namespace in mesh.namespaces:
                 delete_namespace(self.cluster, namespace, owner.id, self.options.mesh_timeout_s)
@@ -214,7 +217,7 @@ class MeshInstaller:
         if mesh.method == "helm":
             problems += self._chart_problems(mesh)
         for name in mesh.namespaces:
-            refusal = verdict(self.applier.find_namespace(name), self.applier.owner, self.cluster.context)
+            refusal = namespace_refusal(self.applier.find_namespace(name), self.applier.owner, self.cluster.context)
             if refusal:
                 problems.append(f"mesh {mesh.name}: {refusal}; or use what stands with mesh_install=existing")
         return problems + [problem for wanted in mesh.requires if (problem := self._crd_problem(mesh, wanted))]

@@ -8,7 +8,7 @@ from typing import Any
 
 from meshtrial.design.study import Study
 from meshtrial.errors import TestbedError
-from meshtrial.testbed.kubernetes.apply import CRDS, Applier, verdict
+from meshtrial.testbed.kubernetes.apply import CRDS, Applier, namespace_refusal
 from meshtrial.testbed.kubernetes.charts import Values
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
 from meshtrial.testbed.kubernetes.meshdata import Mesh
@@ -221,5 +221,7 @@ def _storage_classes(values: Any) -> list[str]:
 
 def namespace_problems(applier: Applier, names: Iterable[str]) -> list[str]:
     """Names that somebody else has."""
-    verdicts = [verdict(applier.find_namespace(name), applier.owner, applier.cluster.context) for name in names]
+    verdicts = [
+        namespace_refusal(applier.find_namespace(name), applier.owner, applier.cluster.context) for name in names
+    ]
     return [line for line in verdicts if line]

@@ -20,7 +20,7 @@ from meshtrial.testbed.kubernetes.pods import is_ready, label, live_pods, log_of
 
 # --- evidence ---------------------------------------------------------------------------------------------------------
 
-# At most so many pods of a namespace, those that are not ready first; of each log the last mebibyte.
+# The most pods of a namespace, those that are not ready first, and the last mebibyte of each log.
 _PODS = 20
 _LOG_LINES, _LOG_CHARACTERS = 20_000, 1 << 20
 _LAST_LINES = 3
