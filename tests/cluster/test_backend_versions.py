@@ -79,7 +79,7 @@ def test_two_versions_in_the_same_blocks(cluster: Cluster, meshes: Mapping[str, 
         store = executed(bed, study, tmp_path)
         runs = {run.treatment: run for run in store.records() if run.attempt == 1}
         # What stands is the last run's version, and the other one is refused on it.
-        (standing,) = bed.installer.standing
+        (standing,) = bed.installer.installations
         (other,) = runs.keys() - {standing}
         with bed_on(cluster, namespace="guest", meshes=meshes, mesh_install="existing") as guest:
             assert guest.preflight(study_of("guest", standing)) == ()

@@ -37,9 +37,9 @@ def test_counters_pushes_and_versions_are_read_at_addresses_in_brackets(asked: l
     told = mesh().pushes
     assert told is not None
     probing.read_pushes(FakeApi(), PROBE, [POD], told)
-    (teller,) = (one for one in mesh().tells if one.pods == "istiod")
-    meshversions.told(FakeApi(), PROBE, mesh(), {"istiod": [POD]})
-    assert asked == [f"http://[{IP}]:{rest}" for rest in ("15020/stats/prometheus", told.url, teller.url)]
+    (probe,) = (one for one in mesh().version_probes if one.pods == "istiod")
+    meshversions.reported_versions(FakeApi(), PROBE, mesh(), {"istiod": [POD]})
+    assert asked == [f"http://[{IP}]:{rest}" for rest in ("15020/stats/prometheus", told.url, probe.url)]
 
 
 def test_a_kubelet_is_asked_at_an_address_in_brackets():

@@ -93,7 +93,7 @@ def test_nothing_of_a_mesh_is_left_and_nothing_of_others_goes(
     installer.uninstall("toy")
     assert set(api.objects) == {f"{ROLES}/toy-of-somebody", f"{ROLES}/stranger"}
     assert helms == ["install", "uninstall"]
-    assert not installer.standing
+    assert not installer.installations
     record = policy_record(KubernetesOptions(), installer, False)
     assert record["appeared_and_left_alone"] == ["clusterroles stranger"]
 
@@ -161,7 +161,7 @@ def test_a_mesh_that_did_not_go_is_remembered(
     monkeypatch.setattr(helm, "uninstall_release", hang)
     with refused(TestbedError):
         installer.uninstall("toy")
-    assert (list(installer.standing), installer.installed) == (["toy"], {})
+    assert (list(installer.installations), installer.installed) == (["toy"], {})
     monkeypatch.setattr(helm, "uninstall_release", good)
     installer.uninstall("toy")
     assert api.objects == {}
@@ -221,7 +221,7 @@ def test_a_mesh_in_somebody_elses_namespace_is_refused_and_stays(
         installer.install(replace(mesh, namespaces=("toy-first", "toy-system")))
     assert helms == []  # no release of theirs was uninstalled
     assert set(api.objects) == stood
-    assert not installer.standing
+    assert not installer.installations
 
 
 def test_values_that_a_chart_does_not_have_are_problems_before_the_study(

@@ -91,7 +91,7 @@ def test_two_versions_never_stand_side_by_side(versioned: KubernetesTestbed, mon
     removed: list[str] = []
     monkeypatch.setattr(versioned.installer, "uninstall", removed.append)
     for name in ("istio@1.30", "kuma"):
-        versioned.installer.standing[name] = Installation(versioned.meshes[name], {})
+        versioned.installer.installations[name] = Installation(versioned.meshes[name], {})
         versioned.installer.installed[name] = 0.0
     versioned.remove_meshes([versioned.meshes["istio@1.30"]], False)
     assert removed == []
@@ -118,7 +118,7 @@ def test_a_mesh_that_is_half_there_goes_before_anything_else_runs(
     monkeypatch.setattr(bed.installer, "uninstall", removed.append)
     object.__setattr__(bed.options, "mesh_reinstall", "once")
     for name in ("istio", "kuma"):
-        bed.installer.standing[name] = Installation(bed.meshes[name], {})
+        bed.installer.installations[name] = Installation(bed.meshes[name], {})
     bed.installer.installed["istio"] = 0.0
     bed.remove_meshes([], True)
     assert removed == ["kuma"]

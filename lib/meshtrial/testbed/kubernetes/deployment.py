@@ -232,7 +232,7 @@ class KubernetesDeployment:
         """Run every proof of the treatment."""
         subject = self._looked.subject
         if self.setup.mesh is not None and not subject.told:
-            subject.told = meshversions.told(self.cluster, self._probe, self.setup.mesh, subject.pods)
+            subject.told = meshversions.reported_versions(self.cluster, self._probe, self.setup.mesh, subject.pods)
         found = (*proofs.prove(subject, phase, requests), self._placement(phase))
         wanted = self.setup.load.unused_services
         return (*found, *apps.prove_unused(self.cluster, self.setup.namespace, wanted, phase)) if wanted else found

@@ -41,7 +41,7 @@ class ProofContext:
     before: dict[str, float] = field(default_factory=dict)
     told: Mapping[str, tuple[VersionProbe, list[str]]] = field(
         default_factory=dict
-    )  # of versions, by meshversions.told
+    )  # of versions, by meshversions.reported_versions
 
     @property
     def setup(self) -> Setup:

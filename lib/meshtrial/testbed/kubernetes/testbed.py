@@ -487,7 +487,7 @@ class KubernetesTestbed:
         steps = [self.applier.wait_for_deletions, *(made.remove for made in self._kept.values())]
         self._kept.clear()
         steps += [lambda n=name: self._remove_namespace(n) for name in left_over]  # type: ignore[misc]
-        steps += [lambda n=name: self.uninstall(n) for name in self.installer.standing]  # type: ignore[misc]
+        steps += [lambda n=name: self.uninstall(n) for name in self.installer.installations]  # type: ignore[misc]
         # A renewal in the middle of it would make the Lease anew, in a namespace that may be a lent one.
         if self._lease is not None:
             steps.append(self._lease.stop)
@@ -563,7 +563,7 @@ class KubernetesTestbed:
     def remove_meshes(self, wanted: Sequence[Mesh], new_block: bool) -> None:
         """Uninstall what may not stand beside the wanted meshes, or no longer by the policy."""
         policy = self.options.mesh_reinstall
-        for name in tuple(self.installer.standing):
+        for name in tuple(self.installer.installations):
             # One that did not become ready, or did not go, would disturb whatever runs beside it.
             half = name not in self.installer.installed
             stale = half or policy == "run" or (policy == "block" and new_block)
