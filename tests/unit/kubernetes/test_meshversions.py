@@ -11,7 +11,7 @@ from meshtrial.testbed.kubernetes import probing
 from meshtrial.testbed.kubernetes.manifests import Json
 from meshtrial.testbed.kubernetes.meshdata import ExpectedVersion, Mesh, Selector, VersionProbe
 from meshtrial.testbed.kubernetes.meshread import read_mesh
-from meshtrial.testbed.kubernetes.meshversions import contradiction, is_version, prove, tag, reported_versions
+from meshtrial.testbed.kubernetes.meshversions import contradiction, is_version, prove, reported_versions, tag
 from meshtrial.testbed.kubernetes.pods import PodRef
 
 PROBE = PodRef("trial", "probe", "fortio", "uid", "n1", "10.0.0.1")

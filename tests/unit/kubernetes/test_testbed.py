@@ -223,7 +223,7 @@ def test_what_follows_in_a_block_or_is_repeated_stands_where_its_first_stood(
 ):
     here, there = NodeAssignment(("a",), ("b",)), NodeAssignment(("b",), ("a",))
     drawn = [here, there, there]
-    monkeypatch.setattr(testbed.placement, "drawn", lambda *_: drawn.pop(0))
+    monkeypatch.setattr(testbed.placement, "choose_nodes", lambda *_: drawn.pop(0))
     assert [ready(bed, monkeypatch, 1, names, cpu="4") for names in (["none"], ["sidecar"], ["none"])] == [here] * 3
     assert ready(bed, monkeypatch, 2, cpu="4") == there
     # Where it has no room any more, the block goes elsewhere.

@@ -213,8 +213,8 @@ def _versions(mesh: Mesh, choice: Mapping[str, Any], where: str) -> dict[str, Me
         own = _chosen(mesh, override, here, (*_CHOICES, "runs"))
         _require_own_charts(mesh, own, override, here)
         # A version's own tag comes before the one for all versions.
-        told = (_image_names(one) for one in (override, choice))
-        names = next(filter(None, told), (own.version,))
+        images = (_image_names(one) for one in (override, choice))
+        names = next(filter(None, images), (own.version,))
         runs = {str(what): _text(text, f"{here}.runs.{what}") for what, text in _inner(override, "runs", here).items()}
         if not all(runs.values()):
             raise UsageError(f"{here}.runs: an empty text matches every image; give a tag or a digest")

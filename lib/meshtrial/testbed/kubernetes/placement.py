@@ -1,9 +1,9 @@
-"""The nodes of a cluster, their room, and on which of them a block stands.
+"""The nodes of a cluster, their free resources, and the nodes of a block.
 
-Nodes are drawn, the same for all treatments of a block, and only where there is room. Nodes differ more than meshes on
-most clusters. Were they the scheduler's choice, run by run, they would be noise inside of blocks, or follow a
-treatment. What is drawn stands in the record of every run. Generators and applications each take as few nodes as have
-room; the many copies of a scale-out take all nodes but the generators'.
+Nodes are drawn at random, the same for all treatments of a block, and only where there is room. On most clusters, nodes
+differ more than meshes. Chosen by the scheduler for each run, they would be noise within blocks, or depend on the
+treatment. Every run records its nodes. Generators and applications each take as few nodes as have room; the many copies
+of a scale-out take all nodes except the generators'.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class FreeResources:
         return FreeResources(self.cpu - other.cpu, self.memory_bytes - other.memory_bytes, self.pods - other.pods)
 
     def __le__(self, other: FreeResources) -> bool:
-        """Whether it fits into the other."""
+        """Return whether it fits into the other."""
         return self.cpu <= other.cpu and self.memory_bytes <= other.memory_bytes and self.pods <= other.pods
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node that takes pods."""
+    """A node that accepts pods."""
 
     name: str
     labels: Mapping[str, str]
@@ -52,12 +52,12 @@ class Node:
 
     @property
     def host(self) -> str:
-        """What placement rules call it."""
+        """Its name in placement rules."""
         return str(self.labels.get("kubernetes.io/hostname", self.name))
 
 
 def nodes(cluster: Cluster) -> list[Node]:
-    """Nodes that are Ready and not cordoned."""
+    """Return the nodes that are ready and not cordoned."""
     known = []
     for item in cluster.items("/api/v1/nodes"):
         if not is_ready(item) or item["spec"].get("unschedulable"):
@@ -77,18 +77,18 @@ def nodes(cluster: Cluster) -> list[Node]:
 
 
 def free(cluster: Cluster, nodes: Sequence[Node]) -> list[Node]:
-    """The nodes with what their pods have not requested, in place of all that they have."""
-    left = {node.name: node for node in nodes}
-    # Where pods of others may not be listed, what they requested is not known.
+    """Return the nodes with what their pods have not requested as their room."""
+    by_name = {node.name: node for node in nodes}
+    # An account that cannot list pods of others does not know what they request.
     for pod in cluster.items("/api/v1/pods") if cluster.allowed("list", "pods") else ():
-        node = left.get(str(pod["spec"].get("nodeName")))
+        node = by_name.get(str(pod["spec"].get("nodeName")))
         if node is not None and pod.get("status", {}).get("phase") in ("Running", "Pending"):
-            left[node.name] = replace(node, room=node.room - (_pod_requests(pod["spec"]) + FreeResources(pods=1)))
-    return list(left.values())
+            by_name[node.name] = replace(node, room=node.room - (_pod_requests(pod["spec"]) + FreeResources(pods=1)))
+    return list(by_name.values())
 
 
 def takes(node: Node, selector: Mapping[str, str], tolerations: Sequence[Mapping[str, str]]) -> bool:
-    """Whether a pod so placed may land on this node."""
+    """Return whether a pod with this selector and these tolerations may run on the node."""
     if any(node.labels.get(key) != value for key, value in selector.items()):
         return False
     hard = [t for t in node.taints if t.get("effect") in ("NoSchedule", "NoExecute")]
@@ -104,20 +104,20 @@ def _tolerates(toleration: Mapping[str, str], taint: Json) -> bool:
 
 
 def both_sides(together: Sequence[Rendered]) -> tuple[FreeResources, FreeResources]:
-    """What the generators of deployments need that stand at once, and what all else of them needs."""
-    load, rest = FreeResources(), FreeResources()
+    """Return what the generators of concurrent deployments need, and what everything else of them needs."""
+    load, others = FreeResources(), FreeResources()
     for rendered in together:
         mesh = rendered.setup.mesh
         generators = [item for item in rendered.objects if label(template(item) or item, PART) == "load"]
         load += requested(generators, mesh)
-        rest += requested([item for item in rendered.objects if item not in generators], mesh)
-    return load, rest
+        others += requested([item for item in rendered.objects if item not in generators], mesh)
+    return load, others
 
 
 def requested(objects: Iterable[Json], mesh: Mesh | None) -> FreeResources:
-    """What the objects request, with a sidecar's usual tenth of a core and 128 MiB each.
+    """Return what the objects request, with a sidecar's usual tenth of a core and 128 MiB each.
 
-    A waypoint, which its control plane makes, requests what its overlay says.
+    A waypoint, which its control plane creates, requests what its overlay has.
     """
     total = FreeResources()
     injected = mesh is not None and mesh.architecture == "sidecar" and not mesh.reference
@@ -144,35 +144,35 @@ def _pod_requests(spec: Json) -> FreeResources:
 def load_hosts(
     options: KubernetesOptions, nodes: Sequence[Node], generators: int, rng: np.random.Generator | None = None
 ) -> tuple[str, ...]:
-    """Hosts for the generators, where they would otherwise spread over every node and leave the application none.
+    """Return hosts for the generators, where they would otherwise use every node and leave none to the application.
 
-    A third of the nodes, rounded up, drawn where there is something to draw from; empty where the user gave pools,
-    wants no separation, or there is room enough.
+    They are a third of the nodes, rounded up, drawn where ``rng`` is given. Empty where the user chose pools or no
+    separation, or where there is room.
     """
     if options.load_node_selector or options.load_separation != "required":
         return ()
-    fit = [n for n in nodes if takes(n, options.load_node_selector, options.load_tolerations)]
-    if generators < 2 or generators < len(fit):
+    fitting = [n for n in nodes if takes(n, options.load_node_selector, options.load_tolerations)]
+    if generators < 2 or generators < len(fitting):
         return ()
-    names = sorted(node.host for node in fit)
+    names = sorted(node.host for node in fitting)
     chosen = names if rng is None else rng.permutation(names).tolist()
     return tuple(sorted(chosen[: -(-len(names) // 3)]))
 
 
 @dataclass(frozen=True)
 class NodeAssignment:
-    """Host names; none leaves that side to the scheduler."""
+    """Host names of a block; without any, the scheduler chooses."""
 
     load: tuple[str, ...] = ()
     app: tuple[str, ...] = ()
 
 
-def drawn(
+def choose_nodes(
     options: KubernetesOptions, nodes: Sequence[Node], load: FreeResources, app: FreeResources, rng: np.random.Generator
 ) -> NodeAssignment | None:
-    """Nodes for a block whose generators and applications need so much; None where they do not fit anywhere.
+    """Return nodes for a block whose generators and applications need this much; None where they do not fit.
 
-    ``nodes`` have what is free in them as their room.
+    The room of ``nodes`` is what is free.
     """
     order = [nodes[int(i)] for i in rng.permutation(len(nodes))]
     loads = [n for n in order if takes(n, options.load_node_selector, options.load_tolerations)]
@@ -187,20 +187,20 @@ def drawn(
     return None
 
 
-def bears(place: NodeAssignment | None, nodes: Sequence[Node], load: FreeResources, app: FreeResources) -> bool:
-    """Whether nodes that were drawn before are there and have room for generators and applications of so much."""
-    if place is None:
+def fits(assignment: NodeAssignment | None, nodes: Sequence[Node], load: FreeResources, app: FreeResources) -> bool:
+    """Return whether nodes that were chosen before exist and have room for generators and applications."""
+    if assignment is None:
         return False
-    generators, applications = ([n for n in nodes if n.host in hosts] for hosts in (place.load, place.app))
-    if len(generators) < len(place.load) or len(applications) < len(place.app):
+    generators, applications = ([n for n in nodes if n.host in hosts] for hosts in (assignment.load, assignment.app))
+    if len(generators) < len(assignment.load) or len(applications) < len(assignment.app):
         return False
-    if place.load == place.app:
+    if assignment.load == assignment.app:
         return bool(_enough(generators, load + app))
     return bool(_enough(generators, load)) and bool(_enough(applications, app))
 
 
 def _enough(nodes: Sequence[Node], need: FreeResources) -> tuple[Node, ...]:
-    """The first of these nodes that has room, else the first that have it together; none where all of them have not."""
+    """Return the first node with enough room, else the first ones that have it together; none where all lack it."""
     for node in nodes:
         if need <= node.room:
             return (node,)

@@ -1,9 +1,12 @@
-"""CPU, memory and throttling of every component over the load window, and how busy the nodes were, by their kubelets.
+"""CPU, memory and throttling of every component over the load window, and the use of the nodes, from their kubelets.
 
-A kubelet reads its containers every 10 to 15 s by default and says when. A snapshot waits for every container's
-next reading, so two snapshots around a load always cover it whole; ``window_s`` is the distance of the readings
-themselves, not of the calls, and a reading is told from the one before by the kubelet's own clock, so clocks of
-different machines are never compared.
+https://kubernetes.io/docs/reference/instrumentation/node-metrics/ - both sources have the time of each reading, which
+makes a window exact. cAdvisor's text has it in milliseconds and has the throttling. The summary has it in whole
+seconds, and replaces the text where a container or the node is missing there.
+
+A kubelet reads its containers every 10 to 15 s by default. A snapshot waits for every container's next reading, so two
+snapshots around a load always cover it whole. ``window_s`` is the distance between the readings, not between the calls.
+Successive readings are distinguished by the kubelet's own clock, so clocks of different machines are never compared.
 """
 
 import contextlib

@@ -352,8 +352,8 @@ class KubernetesTestbed:
         needs = placement.both_sides(rendered)
         # What follows in the block, or is repeated, stands where the first of it stood, while there is room.
         earlier, place = self._placed
-        if earlier != block.name or not placement.bears(place, left, *needs):
-            place = placement.drawn(self.options, left, *needs, block.drawn)
+        if earlier != block.name or not placement.fits(place, left, *needs):
+            place = placement.choose_nodes(self.options, left, *needs, block.drawn)
         self._placed = (block.name, place)
         if place is None and not problems:
             problems = [
@@ -383,8 +383,8 @@ class KubernetesTestbed:
             policy["app_reinstall"] = "grown"
         if mesh is not None and mesh.name in self.installer.installed:
             made.installed_from = self.installer.sources(mesh)
-        made.told.notes["policy"] = policy
-        made.told.fresh = policy.get("app_reinstall", "run") == "run"
+        made.collected.notes["policy"] = policy
+        made.collected.fresh = policy.get("app_reinstall", "run") == "run"
         self._last = made
         return made
 
@@ -404,7 +404,7 @@ class KubernetesTestbed:
         kept = self._growing or self.options.app_reinstall != "run"
         if kept and key in self._kept:
             made = self._kept[key]
-            made.look()
+            made.refresh()
         else:
             made = self._fresh(treatment, load, app, mesh, key, kept)
             if kept:
@@ -446,7 +446,7 @@ class KubernetesTestbed:
         rendered = self._render(treatment, load, app, namespace, make_tokens(), self.next.place)
         made = KubernetesDeployment(self.applier, rendered, self.probe_pod(), kept)
         try:
-            made.stand_up()
+            made.deploy()
         except TestbedError as error:
             raise self.with_mesh(error, mesh) from None
         return made
