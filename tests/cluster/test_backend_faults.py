@@ -112,7 +112,7 @@ def test_an_api_server_that_stays_away_is_said(cluster: Cluster):
     # While deploying: what stands already is asked on streams that are open, and by the kubelets themselves.
     options = options_for(cluster, namespace="away", api_patience_s=3)
     with bed_on(cluster, namespace="away", api_patience_s=3) as bed:
-        bed.probe_pod()
+        bed.session.probe_pod()
         with cluster.api_server_down(), pytest.raises(TestbedError, match="no answer") as caught:
             bed.deploy(NONE, LOAD, "echo")
         assert "\n" not in str(caught.value)

@@ -6,9 +6,10 @@ from unit.kubernetes.fakeapi import FakeApi
 
 from meshtrial.testbed.kubernetes import cleanup
 from meshtrial.testbed.kubernetes.apply import MESH, Owner
-from meshtrial.testbed.kubernetes.cleanup import SessionLease, clean_cluster, running_sessions
+from meshtrial.testbed.kubernetes.cleanup import clean_cluster
 from meshtrial.testbed.kubernetes.client import Cluster
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
+from meshtrial.testbed.kubernetes.session import SessionLease, running_sessions
 
 DEAD, ALIVE = Owner("dead study", "dead01"), Owner("live study", "live01")
 SPACES, CRDS = "/api/v1/namespaces", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -10,7 +10,7 @@ from waiting import wait_for
 
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes.apply import Owner
-from meshtrial.testbed.kubernetes.cleanup import DURATION_S, NAME, SessionLease, running_sessions
+from meshtrial.testbed.kubernetes.session import DURATION_S, NAME, SessionLease, running_sessions
 
 OWNER = Owner("mesh comparison", "abc123")
 PATH = f"/apis/coordination.k8s.io/v1/namespaces/trial-probe/leases/{NAME}"

@@ -13,7 +13,6 @@ from meshtrial.testbed.kubernetes.apply import Applier, Owner
 from meshtrial.testbed.kubernetes.meshdata import ExpectedVersion, Mesh, MeshOverride, Release, Selector
 from meshtrial.testbed.kubernetes.meshes import MeshInstaller
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.kubernetes.testbed import policy_record
 
 PODS = "/api/v1/namespaces/toy-system/pods"
 HOOK = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/toy-injector"
@@ -94,7 +93,7 @@ def test_nothing_of_a_mesh_is_left_and_nothing_of_others_goes(
     assert set(api.objects) == {f"{ROLES}/toy-of-somebody", f"{ROLES}/stranger"}
     assert helms == ["install", "uninstall"]
     assert not installer.installations
-    record = policy_record(KubernetesOptions(), installer, False)
+    record = installer.policy_record(False)
     assert record["appeared_and_left_alone"] == ["clusterroles stranger"]
 
 

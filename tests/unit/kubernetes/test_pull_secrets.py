@@ -9,7 +9,7 @@ from unit.kubernetes.fakeapi import FakeApi
 from unit.kubernetes.rendering import our_meshes, render
 
 from meshtrial.errors import UsageError
-from meshtrial.testbed.kubernetes import manifests, preflight, testbed
+from meshtrial.testbed.kubernetes import manifests, preflight, session, testbed
 from meshtrial.testbed.kubernetes.apply import Applier, Owner
 from meshtrial.testbed.kubernetes.charts import Values
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
@@ -50,8 +50,8 @@ def test_the_probe_names_them_too(api: FakeApi, monkeypatch: pytest.MonkeyPatch)
     applied: list[Mapping[str, object]] = []
     monkeypatch.setattr(bed.applier, "apply", lambda objects, **_: applied.extend(objects))
     pod = {"metadata": {"name": "probe", "namespace": "trial-probe", "uid": "1"}, "spec": {}, "status": {}}
-    monkeypatch.setattr(testbed.wait, "pods_ready", lambda *_: [pod])
-    bed.probe_pod()
+    monkeypatch.setattr(session.wait, "pods_ready", lambda *_: [pod])
+    bed.session.probe_pod()
     pods = [pod for item in applied if (pod := manifests.template(dict(item))) is not None]
     assert [pod["spec"]["imagePullSecrets"] for pod in pods] == [NAMES[:1]]
     bed.close()

@@ -13,10 +13,10 @@ from meshtrial.errors import TestbedError, UsageError
 from meshtrial.testbed.base import Block
 from meshtrial.testbed.kubernetes import testbed
 from meshtrial.testbed.kubernetes.apply import MESH, Owner
-from meshtrial.testbed.kubernetes.cleanup import SessionLease, running_sessions
 from meshtrial.testbed.kubernetes.meshes import Installation
 from meshtrial.testbed.kubernetes.placement import NodeAssignment
 from meshtrial.testbed.kubernetes.pods import PodRef
+from meshtrial.testbed.kubernetes.session import SessionLease, running_sessions
 from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
 
 SPACES = "/api/v1/namespaces"
@@ -207,10 +207,10 @@ def ready(
     **nodes: Any,
 ) -> NodeAssignment:
     nodes_of(api_of(bed), **nodes)
-    monkeypatch.setattr(bed, "probe_pod", lambda: None)
+    monkeypatch.setattr(bed.session, "probe_pod", lambda: None)
     treatments = [Treatment.parse(text) for text in names]
     bed.make_ready(treatments, Load(100, 4, 1.0), "echo", Block(str(seed), np.random.default_rng(seed)))
-    return bed.next.place
+    return bed.next.nodes
 
 
 def test_a_block_has_its_nodes(bed: KubernetesTestbed, monkeypatch: pytest.MonkeyPatch):
@@ -253,14 +253,14 @@ def test_nothing_is_deployed_into_a_namespace_that_remained(bed: KubernetesTestb
 def test_a_probe_that_was_lost_is_made_again_for_the_next_block(
     bed: KubernetesTestbed, monkeypatch: pytest.MonkeyPatch, there: str, kept: bool
 ):
-    bed.probe = PodRef("trial-probe", "probe", "fortio", "old", "a", "10.0.0.1")
+    bed.session.probe = PodRef("trial-probe", "probe", "fortio", "old", "a", "10.0.0.1")
     path, ready_now = f"{SPACES}/trial-probe/pods/probe", "False" if there == "unready" else "True"
     if there:
         metadata = {"namespace": "trial-probe", "name": "probe", "uid": "another" if there == "another" else "old"}
         status = {"conditions": [{"type": "Ready", "status": ready_now}]}
         api_of(bed).add(path, {"metadata": metadata, "spec": {}, "status": status})
     assert ready(bed, monkeypatch, cpu="4")
-    assert (bed.probe is not None) == kept
+    assert (bed.session.probe is not None) == kept
     assert (path in api_of(bed).objects) == kept
 
 

@@ -9,16 +9,18 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import yaml
 
+from meshtrial.design.study import Treatment
 from meshtrial.errors import MissingToolError, TestbedError, UsageError
-from meshtrial.testbed.kubernetes import cleanup, helm, meshversions, wait
+from meshtrial.testbed.kubernetes import cleanup, helm, meshversions, wait, workload
 from meshtrial.testbed.kubernetes.apply import CRDS, MESH, Applier, delete_namespace, namespace_refusal
 from meshtrial.testbed.kubernetes.charts import Charts, Values, unknown_values
 from meshtrial.testbed.kubernetes.cleanup import remove_crds
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
-from meshtrial.testbed.kubernetes.meshdata import Command, Mesh, Selector
+from meshtrial.testbed.kubernetes.meshdata import EVERYTHING, Command, Mesh, Selector
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.pods import is_ready, loss_reason, members, uid
 
@@ -32,6 +34,34 @@ class Installation:
     pods: tuple[Json, ...] = ()  # control plane and agents after the installation
     webhooks: tuple[str, ...] = ()  # its webhook configurations after the installation
     values: Mapping[str, str] = field(default_factory=dict)  # by release, the digest of its values
+
+
+@dataclass(frozen=True)
+class MeshPolicy:
+    """When meshes are reinstalled, and which of them may be installed or used together."""
+
+    options: KubernetesOptions
+
+    def reinstalls(self, new_block: bool) -> bool:
+        """Return whether every mesh is installed again now."""
+        return self.options.mesh_reinstall == "run" or (self.options.mesh_reinstall == "block" and new_block)
+
+    def coexist(self, mesh: Mesh, other: Mesh) -> bool:
+        """Return whether both may be installed: never in the same namespace, as Istio's two modes are."""
+        return self.options.meshes_side_by_side and set(mesh.namespaces).isdisjoint(other.namespaces)
+
+    def concurrent(self, mesh: Mesh | None, one: Treatment, other_mesh: Mesh | None, other: Treatment) -> bool:
+        """Return whether deployments of two treatments, each with its mesh, may run at the same time."""
+        if mesh is None or other_mesh is None or mesh.reference or other_mesh.reference:
+            return True
+        if mesh.name != other_mesh.name:
+            return self.options.mesh_install == "existing" or self.coexist(mesh, other_mesh)
+        sides = mesh.check(one), mesh.check(other)
+        once = ({name for feature in side if feature.once for name in feature.manifests} for side in sides)
+        if EVERYTHING in mesh.shared or set.intersection(*once):
+            return False
+        shared, other_shared = (workload.shared_of(mesh, side) for side in sides)
+        return all(other_shared.get(key, item) == item for key, item in shared.items())
 
 
 class MeshInstaller:
@@ -119,6 +149,26 @@ class MeshInstaller:
     def sources(self, mesh: Mesh) -> dict[str, str]:
         """Return the versions of what a mesh was installed from: charts and values."""
         return {**self.charts.versions(mesh), **self.installations[mesh.name].values}
+
+    def policy_record(self, reinstalled: bool, because: str = "") -> dict[str, Any]:
+        """Return the reinstall policy and its result for ``run.json``.
+
+        ``because`` is why an installed mesh was installed again out of turn.
+        """
+        now = time.time()
+        record: dict[str, Any] = {
+            "mesh_install": self.options.mesh_install,
+            "mesh_reinstall": self.options.mesh_reinstall,
+            "app_reinstall": self.options.app_reinstall,
+            "mesh_installed_for_this_run": reinstalled,
+            "installed_meshes": {name: round(now - at, 1) for name, at in self.installed.items()},
+            "install_s": {name: round(s, 2) for name, s in self.install_s.items()},
+        }
+        if because:
+            record["reinstalled_because"] = because
+        if self.appeared:
+            record["appeared_and_left_alone"] = list(self.appeared)
+        return record
 
     def uninstall(self, name: str) -> None:
         """Uninstall a mesh of ours: releases, what they left in the cluster, namespaces, CRDs.

@@ -171,7 +171,7 @@ class BrokenStreamError(TestbedError):
 
 @dataclass(frozen=True)
 class PodRef:
-    """A container of a pod as it was listed; ``uid`` distinguishes it from a later pod of the same name."""
+    """A container of a listed pod; ``uid`` distinguishes it from a later pod of the same name."""
 
     namespace: str
     name: str

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from meshtrial.design.study import Study
@@ -14,11 +13,9 @@ from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.meshes import MeshInstaller
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.kubernetes.placement import FreeResources, Node, requested, takes
+from meshtrial.testbed.kubernetes.placement import Node, takes
 from meshtrial.testbed.kubernetes.workload import Rendered
 
-# The published 600-endpoint study: 20 000 requests per second over three tiers used more than 50 nodes of 8 cores.
-CORES_PER_TIERED_RPS = 400 / 20_000
 RIGHTS = (
     ("create", "namespaces", ""),
     ("delete", "namespaces", ""),
@@ -84,36 +81,6 @@ def placement_problems(options: KubernetesOptions, nodes: Sequence[Node]) -> lis
             "load generators need nodes of their own, and one node is left for both; add a node, "
             "or set load_separation=none, with which the generators disturb what they measure"
         )
-    return problems
-
-
-def capacity_problems(together: Sequence[Rendered], nodes: Sequence[Node]) -> list[str]:
-    """Return where concurrent deployments need more cores, memory or pods than the nodes have free."""
-    app, load = together[0].setup.app, together[0].setup.load
-    need, available = FreeResources(), FreeResources()
-    for rendered in together:
-        need += requested(rendered.objects, rendered.setup.mesh)
-    for node in nodes:
-        available += node.room
-    if app.tiers and load.rps:
-        need = replace(need, cpu=max(need.cpu, load.rps * CORES_PER_TIERED_RPS))
-    count = f"{len(together)} concurrent deployments, " if len(together) > 1 else ""
-    where = f"{app.name} at {load.label}, {count}{need.pods} pods"
-    advice = "take standing=run, lower replicas, or add nodes" if count else "lower rps or replicas, or add nodes"
-    problems = []
-    if need.cpu > available.cpu:
-        nodes8 = -(-need.cpu // 8)
-        problems.append(
-            f"{where}: needs about {need.cpu:.1f} cores ({nodes8:.0f} nodes of 8), "
-            f"{available.cpu:.1f} are free on {len(nodes)} nodes; {advice}"
-        )
-    if need.memory_bytes > available.memory_bytes:
-        gib = 2**30
-        problems.append(
-            f"{where}: needs {need.memory_bytes / gib:.1f} GiB, {available.memory_bytes / gib:.1f} are free; {advice}"
-        )
-    if need.pods > available.pods:
-        problems.append(f"{where}: there is room for {available.pods} more pods on {len(nodes)} nodes; {advice}")
     return problems
 
 
