@@ -329,7 +329,6 @@ def _paths(known: Mapping[str, Any], at: tuple[str, ...]) -> Iterator[tuple[str,
 
 
 def _mapping(value: Any, where: str) -> Json:
-    """Return a mapping that is given, or that a YAML file has."""
     if isinstance(value, str | Path):
         try:
             value = parse_yaml(Path(value).read_bytes(), where) or {}

@@ -71,8 +71,6 @@ def _is_app(manifest: Json) -> bool:
 
 @dataclass(frozen=True)
 class _Snapshot:
-    """What a deployment consisted of when it was read last."""
-
     pods: list[Json]
     mesh_pods: list[Json]  # those of its mesh
     meter: Meter
@@ -115,7 +113,6 @@ class KubernetesDeployment:
 
     @property
     def _namespaces(self) -> tuple[str, ...]:
-        """Namespaces with parts of the treatment."""
         return (self.setup.namespace, *(self.setup.mesh.namespaces if self.setup.mesh is not None else ()))
 
     def deploy(self) -> None:

@@ -254,7 +254,6 @@ def _require_own_charts(mesh: Mesh, own: Mesh, override: Mapping[str, Any], wher
 
 
 def _inner(choice: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
-    """Return a mapping in a mapping, or an empty one."""
     inner = choice.get(key)
     if inner is None:
         return {}

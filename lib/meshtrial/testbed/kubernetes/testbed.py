@@ -470,7 +470,6 @@ class KubernetesTestbed:
         return f"{understood}; {declared_names} ({where}); an app of yours is written {name}@@NAME"
 
     def _require_restartable(self, treatment: Treatment, mesh: Mesh | None) -> None:
-        """Refuse a restart of a part that does not exist or is not ours."""
         part = treatment.restart
         if part and not restartable(mesh, part):
             sidecars = mesh is not None and part == "proxies"

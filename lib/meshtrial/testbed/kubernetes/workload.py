@@ -137,7 +137,7 @@ def render(setup: Setup) -> Rendered:
             if counter.of:
                 sampled.check(treatment, load, counter.percent)
     if mesh is not None:
-        _provable(setup, mesh)
+        _require_provable(setup, mesh)
     policies = manifests.patched(
         [*_policies(setup), *_policy_config(setup)],
         manifests.placed(options.app_node_selector, options.app_tolerations),
@@ -184,7 +184,7 @@ def _containers(manifest: Json) -> list[Json]:
     return manifests.containers(manifests.overlay_deployment(manifest) or manifest)
 
 
-def _provable(setup: Setup, mesh: Mesh) -> None:
+def _require_provable(setup: Setup, mesh: Mesh) -> None:
     """Refuse a treatment with a part whose presence or absence nothing could show on this application."""
     for feature in mesh.features.values():
         on = feature in setup.features
@@ -317,7 +317,6 @@ def shared_of(mesh: Mesh, features: Sequence[Feature]) -> dict[tuple[str, str], 
 
 
 def _policies(setup: Setup) -> list[Json]:
-    """Return the mesh's own resources with run-time values set."""
     mesh = setup.mesh
     if mesh is None:
         return []
