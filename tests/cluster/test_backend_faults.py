@@ -156,7 +156,7 @@ def test_a_foreign_namespace_of_the_same_name_is_left_alone(cluster: Cluster):
     try:
         with bed_on(cluster, namespace="planted") as bed:
             lines = bed.preflight(study("planted", "none"))
-            assert any("namespace planted is already there and was not made by meshtrial" in line for line in lines)
+            assert any("namespace planted exists and was not made by meshtrial" in line for line in lines)
             with pytest.raises(TestbedError, match="was not made by meshtrial"):
                 bed.deploy(NONE, LOAD, "echo")
         after = cluster.get("namespace", "planted")

@@ -85,7 +85,7 @@ def test_two_versions_in_the_same_blocks(cluster: Cluster, meshes: Mapping[str, 
             assert guest.preflight(study_of("guest", standing)) == ()
             (line,) = guest.preflight(study_of("guest", other))
             assert f"is not {Treatment.parse(other).version} as declared: linkerd-proxy: " in line
-            assert "mesh_install=existing measures what stands" in line
+            assert "mesh_install=existing measures the installed mesh" in line
         deployment = bed.deploy(Treatment.parse("linkerd@wrong"), LOAD, "echo")
         try:
             failed = {proof.name: proof for proof in deployment.prove("before", 0) if not proof.passed}
