@@ -264,7 +264,6 @@ def _attempts(data: StudyData) -> list[str]:
             "errors). Such a run is a result: it is not repeated, and its latency ranks last in its block."
         )
     return lines
-    return lines
 
 
 def _failed_on_machine(run: RunRecord) -> set[str]:

@@ -7,9 +7,9 @@ import yaml
 from unit.kubernetes.rendering import find, meshes_for, render
 
 from meshtrial.testbed.kubernetes import workload
+from meshtrial.testbed.kubernetes.charts import Values
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.kubernetes.values import Values
 
 TREATMENTS = [
     "kuma",

@@ -2,10 +2,10 @@ import pytest
 from refused import refused
 
 from meshtrial.errors import UsageError
+from meshtrial.testbed.kubernetes.charts import Values, merged, put, unknown_values
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.kubernetes.values import Values, merged, put, unknown_values
 
 
 def test_values_follow_the_meshs_own_paths():
