@@ -234,12 +234,12 @@ class Proxy:
         return (str(envoy), "-c", str(path), *flags, *self.flags)
 
     def stats(self, pattern: str) -> Mapping[str, int]:
-        """Counters and gauges whose names match the regular expression; see :meth:`told`."""
-        rows = self.told(f"/stats?format=json&usedonly=false&filter={pattern}", "stats")
+        """Return counters and gauges whose names match the regular expression; errors as in :meth:`query`."""
+        rows = self.query(f"/stats?format=json&usedonly=false&filter={pattern}", "stats")
         return {row["name"]: int(row["value"]) for row in rows if isinstance(row.get("value"), int)}
 
-    def told(self, path: str, key: str) -> list[Json]:
-        """A list that the admin interface has under a key of its answer; TestbedError when it does not answer."""
+    def query(self, path: str, key: str) -> list[Json]:
+        """Return the list under a key of the admin interface's answer; TestbedError if it does not answer."""
         try:
             with network.ask(network.url(self.admin[0], f"{self.admin[1]}{path}"), 5) as answer:
                 rows: list[Json] = json.load(answer)[key]

@@ -1,9 +1,9 @@
-"""This machine: what a reader needs to judge a measurement, how awake it is, and nothing that names its owner.
+"""This machine: its description for the record without its owner's name, and how fast and how idle it is.
 
-A request that finds its core asleep waits until it woke, which on a virtual machine can be as long as the rest of a
-small latency; light work beside a study keeps cores awake and so makes it look faster. So every run records before it
-starts what it takes to wake an idle core and how fast a busy one runs, and a plan may hold the cores awake
-(https://docs.kernel.org/power/pm_qos_interface.html).
+A request whose core is asleep waits until the core has woken up. On a virtual machine this can take as long as the rest
+of a small latency, so light work beside a study, which keeps cores awake, makes the study look faster. Every run
+therefore records beforehand how long an idle core takes to wake up and how fast a busy one is. A plan may also keep the
+cores awake (https://docs.kernel.org/power/pm_qos_interface.html).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WORK = bytes(2**20)
 
 
 def require() -> None:
-    """MissingToolError, with what works there, on a machine on which nothing local can be measured."""
+    """Raise MissingToolError, with an alternative, if this machine cannot run the local backend."""
     if not Path("/proc/self/stat").exists():
         raise MissingToolError(
             f"backend=local needs Linux with /proc, and this is {platform.system()} on {platform.machine()}"
@@ -39,10 +39,7 @@ def require() -> None:
 
 
 def describe() -> dict[str, Any]:
-    """CPU, cores, memory, kernel, governors, virtualisation, Python.
-
-    What an idle core costs is part of every small latency: a request that finds its core asleep waits until it woke.
-    """
+    """Return CPU, cores, memory, kernel, governors, virtualisation and Python version, for the record."""
     return {
         "cpu_model": _cpu_field("model name"),
         "cpus": os.cpu_count(),
@@ -70,8 +67,8 @@ def _cpu_field(name: str) -> str:
 def _idle_driver() -> str:
     folder = "/sys/devices/system/cpu/cpuidle"
     names = {"driver": "current_driver", "governor": "current_governor_ro"}
-    drivers = {what: _read(f"{folder}/{name}") for what, name in names.items()}
-    return ", ".join(f"{what} {value}" for what, value in drivers.items() if value)
+    drivers = {label: _read(f"{folder}/{name}") for label, name in names.items()}
+    return ", ".join(f"{label} {value}" for label, value in drivers.items() if value)
 
 
 def _os_name() -> str:
@@ -87,10 +84,10 @@ def _read(path: str) -> str:
 
 
 def look() -> dict[str, float]:
-    """How idle and how fast the machine is, looked at for a fifth of a second.
+    """Sample the machine for a fifth of a second; return responses that describe how idle and how fast it is.
 
-    ``idle_before``, a share, where it can be read; ``wakeup_s``, the median delay with which a sleeping thread runs;
-    ``spin_s``, the median time of hashing a mebibyte.
+    ``idle_before`` is the idle share of all cores, if it can be read; ``wakeup_s`` the median delay of a sleeping
+    thread's wake-up; ``spin_s`` the median time to hash one mebibyte.
     """
     meter = proc.MachineMeter()
     late = []
@@ -112,7 +109,7 @@ def _work_s() -> float:
 
 @contextmanager
 def _exact_timers() -> Iterator[None]:
-    """Timers of this thread without the 50 µs by which the kernel may delay them to put wake-ups together."""
+    """Switch off the 50 µs by which the kernel may delay this thread's timers to coalesce wake-ups."""
     file, before = Path(f"/proc/{threading.get_native_id()}/timerslack_ns"), ""
     with suppress(OSError):
         before = file.read_text()
@@ -124,29 +121,28 @@ def _exact_timers() -> Iterator[None]:
             file.write_text(before)
 
 
-class Awake:
-    """Holds all cores out of their sleep states, from its making to :meth:`close`; MissingToolError where it cannot."""
+class CpuLatencyHold:
+    """Keeps all cores out of sleep states until :meth:`close`; MissingToolError if this machine does not allow it."""
 
     def __init__(self) -> None:
         try:
-            self._held = os.open(DEVICE, os.O_WRONLY)
+            self._device = os.open(DEVICE, os.O_WRONLY)
         except OSError as error:
             raise MissingToolError(
                 f"keep_awake: {DEVICE} cannot be opened ({error.strerror}); run as root on a machine that has it, or "
-                "leave it out"
+                "leave out keep_awake"
             ) from None
-        # Microseconds that a wake-up may take, for as long as the file is open.
-        os.write(self._held, (0).to_bytes(4, "little"))
+        # The longest permitted wake-up in microseconds, in force while the file is open.
+        os.write(self._device, (0).to_bytes(4, "little"))
 
     def close(self) -> None:
-        """Let them sleep again."""
-        os.close(self._held)
+        """Let the cores sleep again."""
+        os.close(self._device)
 
 
 def advice() -> str:
-    """What waking a core takes here, and what to do about it."""
-    wakeup_s = look()["wakeup_s"]
-    said = f"wake up in {1e6 * wakeup_s:.0f} µs"
+    """Return how long a core takes to wake up on this machine, and how to keep cores awake during a study."""
+    measured = f"wake up in {1e6 * look()['wakeup_s']:.0f} µs"
     if os.access(DEVICE, os.W_OK):
-        return f"{said}; `-p keep_awake=true` holds them awake for a study"
-    return f"{said}; as root, `-p keep_awake=true` holds them awake for a study where {DEVICE} is"
+        return f"{measured}; `-p keep_awake=true` keeps them awake during a study"
+    return f"{measured}; as root on a machine with {DEVICE}, `-p keep_awake=true` keeps them awake during a study"

@@ -1,8 +1,8 @@
-"""Whether the machine is large enough for the three tiers: what a size needs, and what is there.
+"""Whether this machine is large enough for the three tiers: what a size needs, and what is available.
 
-What a proxy needs was measured with Envoy 1.40 (one worker): 43 file handles, 7 threads and about 16 MiB of its own
-when it knows 400 endpoints, and 82 KiB more for every service that nobody calls; with margin. Limits are read where the
-kernel keeps them; one that cannot be read is not held against the machine.
+Measured with Envoy 1.40 (one worker), a proxy needs 43 file handles, 7 threads and about 16 MiB of its own if it knows
+400 endpoints, and 82 KiB more for each unused service; the constants add a margin. Limits are read from the kernel; a
+limit that cannot be read is ignored.
 """
 
 from __future__ import annotations
@@ -19,51 +19,56 @@ from meshtrial.testbed.local import proc
 from meshtrial.testbed.local.tiers import TIERS, has_sidecars
 
 MIB = 2**20
-FILES_A_PROXY, THREADS_A_PROXY, PSS_A_PROXY = 50, 7, 17 * MIB
-PSS_AN_UNUSED_SERVICE = 90 * 2**10
+_FILES_PER_PROXY, _THREADS_PER_PROXY, _PSS_PER_PROXY = 50, 7, 17 * MIB
+_PSS_PER_UNUSED_SERVICE = 90 * 2**10  # in each proxy
 _BASE_FILES, _BASE_THREADS, _BASE_PSS = 500, 120, 400 * MIB
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What one load needs, or what is there: then None where it cannot be read or is not limited."""
+    """What one load needs, or what is available; then None for a limit that does not exist or cannot be read."""
 
-    files_a_process: int | None  # of the process that holds most: fan-out, client or control plane
+    files_per_process: int | None  # of the process with the most: fan-out, client or control plane
     files: int | None  # of all processes together
-    threads: int | None  # of all processes; kernels count them against limits on processes
-    memory_bytes: int | None  # proportional set size of everything
+    threads: int | None  # of all processes; kernels count them against limits of processes
+    memory_bytes: int | None  # proportional set size of all processes
 
 
 def needs(load: Load, sidecars: bool, scoped: bool = False) -> Resources:
-    """What a load needs, with sidecars or without; scoped ones are told of nothing that they do not call."""
+    """Return what a load needs, with or without sidecars; ``scoped`` ones do not know unused services."""
     proxies = len(TIERS) * load.replicas if sidecars else 0
     unused = 0 if scoped else load.unused_services
-    # A request in flight holds a socket on both sides of every hop; idle connections stay open.
+    # A request in flight holds a socket on both sides of every hop, and idle connections stay open.
     sockets = 2 * load.connections + 2 * len(TIERS) * load.replicas
     widest = max(2 * load.connections + load.replicas, proxies) + 200
     return Resources(
-        files_a_process=widest,
-        files=proxies * FILES_A_PROXY + 4 * sockets + _BASE_FILES,
-        threads=proxies * THREADS_A_PROXY + _BASE_THREADS,
-        memory_bytes=proxies * (PSS_A_PROXY + unused * PSS_AN_UNUSED_SERVICE) + _BASE_PSS,
+        files_per_process=widest,
+        files=proxies * _FILES_PER_PROXY + 4 * sockets + _BASE_FILES,
+        threads=proxies * _THREADS_PER_PROXY + _BASE_THREADS,
+        memory_bytes=proxies * (_PSS_PER_PROXY + unused * _PSS_PER_UNUSED_SERVICE) + _BASE_PSS,
     )
 
 
-def shortfalls(load: Load, wanted: Resources, there: Resources) -> tuple[str, ...]:
-    """One line for each thing that is too small, with the number needed, the number there, and what to do."""
+def shortfalls(load: Load, required: Resources, available: Resources) -> tuple[str, ...]:
+    """Return one line for each resource that is too small, with both numbers and what to do."""
     size, lists = f"{len(TIERS) * load.replicas} endpoints", "`sizes`"
     if load.unused_services:
         size, lists = f"{size} and {load.unused_services} unused services", "`sizes` or `unused_services`"
     checks = (
-        ("open files a process", wanted.files_a_process, there.files_a_process, "raise it with `ulimit -n`"),
-        ("open files in all", wanted.files, there.files, "raise the sysctl fs.file-max"),
-        ("threads", wanted.threads, there.threads, "raise `ulimit -u`, kernel.threads-max or the pids cgroup"),
-        ("MiB of memory", _mib(wanted.memory_bytes), _mib(there.memory_bytes), "use a larger machine"),
+        (
+            "open files per process",
+            required.files_per_process,
+            available.files_per_process,
+            "raise `ulimit -n`",
+        ),
+        ("open files in total", required.files, available.files, "raise the sysctl fs.file-max"),
+        ("threads", required.threads, available.threads, "raise `ulimit -u`, kernel.threads-max or the pids cgroup"),
+        ("MiB of memory", _mib(required.memory_bytes), _mib(available.memory_bytes), "use a larger machine"),
     )
     return tuple(
-        f"{size}: {needed} {what} are needed and {left} are there; {mend}, or leave this size out of {lists}"
-        for what, needed, left, mend in checks
-        if needed is not None and left is not None and left < needed
+        f"{size}: {needed} {unit} are needed and {limit} are available; {remedy}, or remove this size from {lists}"
+        for unit, needed, limit, remedy in checks
+        if needed is not None and limit is not None and limit < needed
     )
 
 
@@ -72,27 +77,31 @@ def _mib(value: int | None) -> int | None:
 
 
 def problems(study: Study) -> tuple[str, ...]:
-    """What this machine lacks for the study's sizes; UsageError for what no machine could do."""
+    """Return what this machine lacks for the study's sizes; UsageError for what no machine can provide."""
     if study.order == "growing":
         raise UsageError("order = 'growing': here every size is a fresh deployment; take ascending, or a cluster")
     sidecars = True in [has_sidecars(treatment) for treatment in study.treatments]  # all are checked
-    there = machine()
+    available = machine()
     scoped = all(treatment.has("scoped") for treatment in study.treatments if has_sidecars(treatment))
-    lacking = [line for load in study.loads for line in shortfalls(load, needs(load, sidecars, scoped), there)]
-    return tuple(dict.fromkeys(lacking))
+    lines = [line for load in study.loads for line in shortfalls(load, needs(load, sidecars, scoped), available)]
+    return tuple(dict.fromkeys(lines))
 
 
 def machine() -> Resources:
-    """What this machine has left now."""
+    """Return what this machine has available now."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return Resources(
-        files_a_process=None if soft == resource.RLIM_INFINITY else soft,
-        files=_files_left(),
-        threads=_least(_user_threads_left(), _kernel_threads_left(), _cgroup_left("pids", "pids.max", "pids.current")),
+        files_per_process=None if soft == resource.RLIM_INFINITY else soft,
+        files=_available_files(),
+        threads=_least(
+            _available_user_threads(),
+            _available_kernel_threads(),
+            _cgroup_available("pids", "pids.max", "pids.current"),
+        ),
         memory_bytes=_least(
             proc.available_bytes(),
-            _cgroup_left("memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
-            _cgroup_left("memory", "memory.max", "memory.current"),
+            _cgroup_available("memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+            _cgroup_available("memory", "memory.max", "memory.current"),
         ),
     )
 
@@ -107,12 +116,12 @@ def _numbers(path: str) -> list[int]:
     return []
 
 
-def _files_left() -> int | None:
+def _available_files() -> int | None:
     used = _numbers("/proc/sys/fs/file-nr")
     return used[2] - used[0] if len(used) == 3 else None
 
 
-def _kernel_threads_left() -> int | None:
+def _available_kernel_threads() -> int | None:
     most = _least(*_numbers("/proc/sys/kernel/threads-max"), *_numbers("/proc/sys/kernel/pid_max"))
     with suppress(OSError, ValueError, IndexError):
         running = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
@@ -120,21 +129,21 @@ def _kernel_threads_left() -> int | None:
     return most
 
 
-def _user_threads_left() -> int | None:
+def _available_user_threads() -> int | None:
     soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
-    # The kernel does not hold root to this limit.
+    # The kernel does not apply this limit to root.
     if soft == resource.RLIM_INFINITY or os.geteuid() == 0:
         return None
-    mine = 0
+    used = 0
     for entry in Path("/proc").iterdir():
         with suppress(OSError):
             if entry.name.isdigit() and entry.stat().st_uid == os.geteuid():
-                mine += len(list((entry / "task").iterdir()))
-    return soft - mine
+                used += len(list((entry / "task").iterdir()))
+    return soft - used
 
 
-def _cgroup_left(controller: str, limit: str, used: str) -> int | None:
-    """What our control group has left; file caches can be given up."""
+def _cgroup_available(controller: str, limit: str, used: str) -> int | None:
+    """What this process's control group has available; file caches count as available."""
     for folder in proc.cgroup_folders(controller):
         most, now = _numbers(str(folder / limit)), _numbers(str(folder / used))
         if most and now:
