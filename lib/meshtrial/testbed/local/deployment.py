@@ -12,7 +12,7 @@ from meshtrial import native
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import MeshtrialError, TestbedError
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target, publishable
-from meshtrial.load.obeyed import ChangeTime
+from meshtrial.load.propagation import ChangeTime
 from meshtrial.records.schema import ComponentUsage, Proof
 from meshtrial.testbed.base import Facts
 from meshtrial.testbed.local.apps import App

@@ -15,7 +15,7 @@ from meshtrial.design.changes import CHANGES, SECOND_STATUS
 from meshtrial.design.study import Load, Treatment
 from meshtrial.envoy.bootstrap import Json, Proxy
 from meshtrial.errors import TestbedError, UsageError
-from meshtrial.load.obeyed import ChangeTime
+from meshtrial.load.propagation import ChangeTime
 from meshtrial.records.schema import Proof
 from meshtrial.testbed.base import Facts
 from meshtrial.testbed.local import controlplane, wire
