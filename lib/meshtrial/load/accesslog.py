@@ -1,8 +1,8 @@
 """fortio's access log: one row per request.
 
 Opinion: a truncated log is refused, because the missing lines are the slow requests. fortio opens the file with
-O_APPEND, so a reused file name mixes runs: a repeated iteration of a thread, or a thread with two overlapping requests,
-is refused too.
+O_APPEND, so a reused file name mixes runs. A repeated iteration of a thread, or a thread with two overlapping requests,
+is therefore refused too.
 Limits: fortio rounds latencies to 1 us. The influx format has no ``iter``: it is numbered by start time within each
 thread, which is right only if no send was skipped (not with ``-nocatchup``).
 """
@@ -216,15 +216,15 @@ def _refuse_mixed(frame: pl.DataFrame, path: Path) -> None:
         raise InputFileError(
             path,
             f"contains {runs} runs (iteration {iteration} of thread {thread} occurs {runs} times, because fortio "
-            "appends to an existing file); give each run a file of its own",
+            "appends to an existing file), but one file is one run; give each run a file of its own",
         )
     # A thread sends its next request after the answer, so an overlap means a second run in the file, or a changed
     # clock. The slack allows for a wall clock that is slewed while latencies come from the monotonic one.
     end_ns = pl.col("start_unix_ns") + (pl.col("latency_s") * 1e9).cast(pl.Int64)
-    own = pl.col("thread") == pl.col("thread").shift(-1)
-    gap = own & (pl.col("start_unix_ns").shift(-1) - end_ns < -_OVERLAP_SLACK_NS)
-    if frame.select(gap.any()).item():
-        thread = frame.filter(gap)["thread"][0]
+    same_thread = pl.col("thread") == pl.col("thread").shift(-1)
+    overlap = same_thread & (pl.col("start_unix_ns").shift(-1) - end_ns < -_OVERLAP_SLACK_NS)
+    if frame.select(overlap.any()).item():
+        thread = frame.filter(overlap)["thread"][0]
         raise InputFileError(
             path,
             f"thread {thread} has two requests at the same time: the file contains several runs, or the clock was set "

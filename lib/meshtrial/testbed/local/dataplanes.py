@@ -27,8 +27,8 @@ from meshtrial.testbed.local.proofs import connections_prover, counter_prover, d
 from meshtrial.testbed.local.sockets import Endpoint
 
 _DELAY = "delay-"
-# The fewest bytes that a request takes on the wire. fortio's GET is longer than 60 bytes of text; in HTTP/2 repeated
-# headers are one byte each after a 9-byte frame header; a gRPC message adds a second frame and a prefix.
+# The fewest bytes that a request takes on the wire. fortio's GET is longer than 60 bytes of text. In HTTP/2 repeated
+# headers are one byte each after a 9-byte frame header. A gRPC message adds a second frame and a prefix.
 _BYTES = {"http1": 60, "h2": 10, "grpc": 24}
 
 
@@ -171,7 +171,7 @@ class DataPlane:
     check: Callable[[Treatment, Load], None] = lambda treatment, load: None
     restarts: tuple[str, ...] = tuple(RESTARTED_ROLES)
     changes: tuple[str, ...] = ()  # those of `design.changes` that can be applied under load
-    has_control_plane: bool = False  # True if its proxies can be told of unused services
+    has_control_plane: bool = False  # True if a control plane can announce unused services to its proxies
 
 
 _DATA_PLANES = {

@@ -1,7 +1,7 @@
 """The sidecars' features as data: what each adds to their configuration, and how it is proven to be on.
 
-:data:`FEATURES` lists them. The trace collector is a third Envoy that answers 200 to every export, so that the cost of
-the treatment is what the sidecars do; the collector's own CPU is not counted as the data plane's.
+:data:`FEATURES` lists them. The trace collector is a third Envoy that answers 200 to every export. So the cost of the
+treatment is what the sidecars do; the collector's own CPU is not counted as the data plane's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Child processes that end with this one: on success, on failure, on a signal, and even when this process is killed.
 
-Three mechanisms are needed, because each alone was seen to leak: ``close`` in the caller's ``finally``, an exit hook
-for every living child, and the kernel's parent-death signal for the case that this process is killed.
+Three mechanisms are needed, because each alone was seen to leak. The caller stops its children in ``finally``; an exit
+hook stops every living child; and the kernel's parent-death signal covers the case that this process is killed.
 
 The parent-death signal is sent when the THREAD that started the child ends (prctl(2), PR_SET_PDEATHSIG). So children
 are started by the main thread, or by a thread that lives as long as this process.

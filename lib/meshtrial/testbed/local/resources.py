@@ -1,8 +1,8 @@
 """Whether this machine is large enough for the three tiers: what a size needs, and what is available.
 
-Measured with Envoy 1.40 (one worker), a proxy needs 43 file handles, 7 threads and about 16 MiB of its own if it knows
-400 endpoints, and 82 KiB more for each unused service; the constants add a margin. Limits are read from the kernel; a
-limit that cannot be read is ignored.
+With Envoy 1.40 (one worker) a proxy was seen to need 43 file handles, 7 threads and about 16 MiB if it knows 400
+endpoints. Each unused service adds 82 KiB. The constants add a margin. Limits are read from the kernel; a limit that
+cannot be read is ignored.
 """
 
 from __future__ import annotations

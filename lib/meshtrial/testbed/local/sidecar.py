@@ -40,7 +40,7 @@ def check(treatment: Treatment, load: Load) -> None:
         if impossible := ", ".join(feature for feature in _NOT_WITH[name] if treatment.has(feature)):
             raise UsageError(f"treatment {treatment.name}: {impossible} needs the sidecar that {name} leaves out")
     if treatment.has("client-only") and load.replicas > 1:
-        raise UsageError(f"treatment {treatment.name}: copies are told apart by server sidecars; leave out replicas")
+        raise UsageError(f"treatment {treatment.name}: server sidecars distinguish the copies; leave out replicas")
     features.check(treatment, load)
 
 

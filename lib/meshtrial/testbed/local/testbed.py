@@ -70,7 +70,7 @@ class LocalTestbed:
         return host.describe() | {"keep_awake": bool(self._options.get("keep_awake"))}
 
     def before_run(self) -> dict[str, float]:
-        """Return how idle and fast this machine is; from the first run on, keep it awake if the plan says so."""
+        """Return how idle and fast this machine is; from the first run on, keep it awake if the plan requires it."""
         if self._options.get("keep_awake") and self._awake is None:
             self._awake = host.CpuLatencyHold()
         return host.look()

@@ -5,7 +5,7 @@
 The client and the server hold each request for a known time, like an application that works. The project's own control
 plane configures the sidecars. Every endpoint has a loopback address of its own (127.a.tier.replica) and the same ports,
 so an address identifies tier and replica, and ports need not be searched. Limits: one machine carries all tiers, so
-they share CPUs that they would not share on a cluster; and the replicas of a tier are addresses of one process, so the
+they share CPUs that they would not share on a cluster. The replicas of a tier are addresses of one process, so the
 application's share is smaller than with real replicas.
 """
 
@@ -104,7 +104,7 @@ class Layout:
         address = self.address(tier, replica)
         node: dict[str, Any] = {"id": f"{tier}-{replica}", "role": tier, "admin": f"{address}:{ADMIN}"}
         if tier != TIERS[0]:
-            # The servers are one process at one address; a client's listener tells which replica was called.
+            # The servers are one process at one address; a client's listener identifies the replica that was called.
             application = self.own(tier) if tier == TIERS[-1] else (address, APPLICATION)
             node |= {"inbound": f"{address}:{INBOUND}", "application": host_port(application)}
         if CALLS[tier]:
@@ -155,7 +155,7 @@ def topology(
 ) -> dict[str, Any]:
     """Return the control plane's topology file, with full or scoped configuration.
 
-    Full configuration tells every proxy of all endpoints and of ``unused`` services that nobody calls.
+    Full configuration tells every proxy about all endpoints and about ``unused`` further services.
     """
     return {
         "scope": "scoped" if scoped else "full",

@@ -2,9 +2,9 @@
 
     load generator -> fan-out -> [2 clients' sidecars] -> [a sidecar before each of two versions of the application]
 
-The control plane is the project's own (``xds-server``), so a delay of known size can be added to its pushes, which the
-measurement must find, or a change can be made empty, of which it must find nothing. Limits: unlike real control planes
-it neither debounces changes nor checks them, so its times describe the instrument and Envoy, not a mesh.
+The control plane is the project's own (``xds-server``). A known delay can be added to its pushes, which the measurement
+must find, or a change can be empty, of which it must find nothing. Limits: unlike real control planes it neither
+debounces changes nor checks them, so its times describe the instrument and Envoy, not a mesh.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class _Changes:
         return ChangeTime(self._plane.change(path, body), 0.0)
 
     def churn(self, number: int) -> None:
-        """Exchange the endpoint of the unused service, of which every sidecar is told."""
+        """Exchange the endpoint of the unused service, which the control plane announces to every sidecar."""
         self._plane.change("/endpoints?service=other", [_other(number)])
 
 
