@@ -4,7 +4,6 @@ Standard library only, because set-up runs this before anything is installed. Li
 backend; one Go module, and one library in C that is built if there is a compiler.
 """
 
-from meshtrial.native.building import NO_FORKSERVER, build, build_forkserver, provide
+from meshtrial.native.building import NO_FORKSERVER, Licence, build, build_forkserver, licences, provide
 from meshtrial.native.places import commands, find, forkserver, version, version_of
-from meshtrial.native.terms import Licence, licences
 from meshtrial.native.toolchain import Go, find_go, go_environment, needed_go

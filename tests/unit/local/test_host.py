@@ -43,6 +43,12 @@ def test_a_kernel_that_says_nothing(monkeypatch):
     assert (found["cpu_idle"], found["cpu_governor"], found["halt_polling_ns"]) == ("not reported", "not reported", 0)
 
 
+def test_available_resources_are_read_or_unlimited():
+    found = host.available()
+    assert found.files_per_process is None or found.files_per_process > 0
+    assert found.memory_bytes is None or found.memory_bytes > 0
+
+
 def held(device: Path) -> bool:
     return any(found.resolve() == device for found in Path("/proc/self/fd").iterdir())
 

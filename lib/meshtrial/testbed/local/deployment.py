@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn
 
 from meshtrial import native
 from meshtrial.design.study import Load, Treatment
@@ -70,17 +70,8 @@ class Spec:
         return f"http://{host_port(entries[0])}{self.app.path}"
 
 
-class Changer(Protocol):
-    """Changes a data plane under load; see :class:`meshtrial.testbed.base.Deployment`."""
-
-    def changes(self) -> tuple[str, ...]:
-        """Names of the changes that it supports."""
-
-    def change(self, change: str, on: bool) -> ChangeTime:
-        """Change it away from how it was deployed, or back."""
-
-    def churn(self, number: int) -> None:
-        """Change something that no request meets."""
+def _unchangeable(*_: object) -> NoReturn:
+    raise TestbedError("this data plane has nothing to change under load")
 
 
 @dataclass(frozen=True)
@@ -89,7 +80,9 @@ class Started:
 
     target: Target
     provers: Sequence[Prover]
-    changer: Changer | None = None
+    changes: tuple[str, ...] = ()  # those of `design.changes` that `change` makes (True) or reverts (False)
+    change: Callable[[str, bool], ChangeTime] = _unchangeable
+    churn: Callable[[int], None] = _unchangeable  # makes a background change, which no request meets
     facts: Callable[[], Facts] = Facts  # called after the load
 
 
@@ -148,21 +141,15 @@ class LocalDeployment:
 
     def changes(self) -> tuple[str, ...]:
         """Names of the changes that its data plane supports under load."""
-        return () if self.started.changer is None else self.started.changer.changes()
+        return self.started.changes
 
     def change(self, change: str, on: bool) -> ChangeTime:
-        """Change it away from how it was deployed, or back."""
-        return self._changer.change(change, on)
+        """Change the data plane away from how it was deployed, or back."""
+        return self.started.change(change, on)
 
     def churn(self, number: int) -> None:
-        """Change something that no request meets."""
-        self._changer.churn(number)
-
-    @property
-    def _changer(self) -> Changer:
-        if self.started.changer is None:
-            raise TestbedError(f"treatment {self.spec.treatment.name}: its data plane has nothing to change under load")
-        return self.started.changer
+        """Make a background change, which no request meets."""
+        self.started.churn(number)
 
     def generate(self, calls: Sequence[GeneratorCall], folder: Path, timeout_s: float) -> tuple[GeneratorOutput, ...]:
         """Run the load generators and return their outputs; see :func:`run_generators`."""

@@ -11,11 +11,13 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import resource
 import statistics
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -146,3 +148,84 @@ def advice() -> str:
     if os.access(DEVICE, os.W_OK):
         return f"{measured}; `-p keep_awake=true` keeps them awake during a study"
     return f"{measured}; as root on a machine with {DEVICE}, `-p keep_awake=true` keeps them awake during a study"
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one load needs, or what is available; then None for a limit that does not exist or cannot be read."""
+
+    files_per_process: int | None  # of the process with the most: fan-out, client or control plane
+    files: int | None  # of all processes together
+    threads: int | None  # of all processes; kernels count them against limits of processes
+    memory_bytes: int | None  # proportional set size of all processes
+
+
+def available() -> Resources:
+    """Return what this machine has available now."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return Resources(
+        files_per_process=None if soft == resource.RLIM_INFINITY else soft,
+        files=_available_files(),
+        threads=_least(
+            _available_user_threads(),
+            _available_kernel_threads(),
+            _cgroup_available("pids", "pids.max", "pids.current"),
+        ),
+        memory_bytes=_least(
+            proc.available_bytes(),
+            _cgroup_available("memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+            _cgroup_available("memory", "memory.max", "memory.current"),
+        ),
+    )
+
+
+def _least(*values: int | None) -> int | None:
+    return min((value for value in values if value is not None), default=None)
+
+
+def _numbers(path: str) -> list[int]:
+    with suppress(OSError, ValueError):
+        return [int(field) for field in Path(path).read_text().split()]
+    return []
+
+
+def _available_files() -> int | None:
+    used = _numbers("/proc/sys/fs/file-nr")
+    return used[2] - used[0] if len(used) == 3 else None
+
+
+def _available_kernel_threads() -> int | None:
+    most = _least(*_numbers("/proc/sys/kernel/threads-max"), *_numbers("/proc/sys/kernel/pid_max"))
+    with suppress(OSError, ValueError, IndexError):
+        running = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
+        return None if most is None else most - running
+    return most
+
+
+def _available_user_threads() -> int | None:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    # The kernel does not apply this limit to root.
+    if soft == resource.RLIM_INFINITY or os.geteuid() == 0:
+        return None
+    used = 0
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdigit() and entry.stat().st_uid == os.geteuid():
+                used += len(list((entry / "task").iterdir()))
+    return soft - used
+
+
+def _cgroup_available(controller: str, limit: str, used: str) -> int | None:
+    """What this process's control group has available; file caches count as available."""
+    for folder in proc.cgroup_folders(controller):
+        most, now = _numbers(str(folder / limit)), _numbers(str(folder / used))
+        if most and now:
+            return most[0] - now[0] + _inactive_file(folder / "memory.stat")
+    return None
+
+
+def _inactive_file(stat: Path) -> int:
+    with suppress(OSError, ValueError):
+        counted = dict(line.split() for line in stat.read_text().splitlines())
+        return int(counted.get("total_inactive_file", counted.get("inactive_file", "0")))
+    return 0

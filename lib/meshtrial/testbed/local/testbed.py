@@ -13,7 +13,7 @@ from meshtrial import native
 from meshtrial.design.study import Load, Study, Treatment
 from meshtrial.errors import MeshtrialError, UsageError
 from meshtrial.testbed.base import Block, MachineUse
-from meshtrial.testbed.local import apps, host, others, proc, resources, tiers, versions
+from meshtrial.testbed.local import apps, host, others, proc, tiers, versions
 from meshtrial.testbed.local.dataplanes import check, data_plane, tools_of
 from meshtrial.testbed.local.deployment import LocalDeployment, Spec
 
@@ -46,7 +46,7 @@ class LocalTestbed:
         wake_lock = [lambda: host.CpuLatencyHold().close()] if self._options.get("keep_awake") else []
         if problems := _problems(host.require, *wake_lock):
             return problems
-        lacking = resources.problems(study) if study.app == tiers.APP else ()
+        lacking = tiers.problems(study) if study.app == tiers.APP else ()
         used_apps = [apps.app(name) for name in sorted({treatment.app or study.app for treatment in study.treatments})]
         for app, load in itertools.product(used_apps, study.loads):
             if not set(load.protocols) <= set(app.protocols):

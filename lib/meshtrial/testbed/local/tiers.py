@@ -22,13 +22,13 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from meshtrial.design.study import Load, Treatment
+from meshtrial.design.study import Load, Study, Treatment
 from meshtrial.envoy.bootstrap import Proxy
 from meshtrial.envoy.pki import Identity
 from meshtrial.errors import TestbedError, UsageError
 from meshtrial.records.schema import Proof
 from meshtrial.testbed.base import Facts
-from meshtrial.testbed.local import controlplane, proc
+from meshtrial.testbed.local import controlplane, host, proc
 from meshtrial.testbed.local.apps import fortio_server
 from meshtrial.testbed.local.controlplane import UNUSED_ENDPOINTS, ControlPlane
 from meshtrial.testbed.local.deployment import Prover, Spec, Started
@@ -47,6 +47,17 @@ _PUSHES = 3
 _START_S = 60.0
 _CONFIGURE_S = 240.0
 _READERS = 8
+# What a proxy needs, with a margin. With Envoy 1.40 (one worker) it was seen to need 43 file handles, 7 threads and
+# about 16 MiB if it knows 400 endpoints. Each unused service adds 82 KiB.
+_FILES_PER_PROXY, _THREADS_PER_PROXY, _PSS_PER_PROXY = 50, 7, 17 * 2**20
+_PSS_PER_UNUSED_SERVICE = 90 * 2**10
+_BASE_FILES, _BASE_THREADS, _BASE_PSS = 500, 120, 400 * 2**20
+_LIMITS = (  # field of `Resources`, unit, label, remedy
+    ("files_per_process", 1, "open files per process", "raise `ulimit -n`"),
+    ("files", 1, "open files in total", "raise the sysctl fs.file-max"),
+    ("threads", 1, "threads", "raise `ulimit -u`, kernel.threads-max or the pids cgroup"),
+    ("memory_bytes", 2**20, "MiB of memory", "use a larger machine"),
+)
 
 
 def has_sidecars(treatment: Treatment) -> bool:
@@ -71,6 +82,46 @@ def check(treatment: Treatment, load: Load) -> None:
             f"{load.label}: the app {APP} needs http1, 1 to {MOST_REPLICAS} replicas per tier, and a number of "
             "connections that is a multiple of the replicas, so that every endpoint gets the same share"
         )
+
+
+def needs(load: Load, sidecars: bool, scoped: bool = False) -> host.Resources:
+    """Return what a load needs, with or without sidecars; ``scoped`` ones do not know unused services."""
+    proxies = len(TIERS) * load.replicas if sidecars else 0
+    unused = 0 if scoped else load.unused_services
+    # A request in flight holds a socket on both sides of every hop, and idle connections stay open.
+    sockets = 2 * load.connections + 2 * len(TIERS) * load.replicas
+    widest = max(2 * load.connections + load.replicas, proxies) + 200
+    return host.Resources(
+        files_per_process=widest,
+        files=proxies * _FILES_PER_PROXY + 4 * sockets + _BASE_FILES,
+        threads=proxies * _THREADS_PER_PROXY + _BASE_THREADS,
+        memory_bytes=proxies * (_PSS_PER_PROXY + unused * _PSS_PER_UNUSED_SERVICE) + _BASE_PSS,
+    )
+
+
+def shortfalls(load: Load, required: host.Resources, available: host.Resources) -> tuple[str, ...]:
+    """Return one line for each resource that is too small, with both numbers and what to do."""
+    size, lists = f"{len(TIERS) * load.replicas} endpoints", "`sizes`"
+    if load.unused_services:
+        size, lists = f"{size} and {load.unused_services} unused services", "`sizes` or `unused_services`"
+    lines = []
+    for name, unit, label, remedy in _LIMITS:
+        needed, limit = getattr(required, name), getattr(available, name)
+        if limit is not None and limit // unit < needed // unit:
+            numbers = f"{needed // unit} {label} are needed and {limit // unit} are available"
+            lines.append(f"{size}: {numbers}; {remedy}, or remove this size from {lists}")
+    return tuple(lines)
+
+
+def problems(study: Study) -> tuple[str, ...]:
+    """Return what this machine lacks for the study's sizes; UsageError for what no machine can provide."""
+    if study.order == "growing":
+        raise UsageError("order = 'growing': here every size is a fresh deployment; take ascending, or a cluster")
+    sidecars = True in [has_sidecars(treatment) for treatment in study.treatments]  # all are checked
+    available = host.available()
+    scoped = all(treatment.has("scoped") for treatment in study.treatments if has_sidecars(treatment))
+    lines = [line for load in study.loads for line in shortfalls(load, needs(load, sidecars, scoped), available)]
+    return tuple(dict.fromkeys(lines))
 
 
 @dataclass(frozen=True)

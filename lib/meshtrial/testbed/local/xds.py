@@ -71,9 +71,9 @@ def start(spec: Spec, fleet: Fleet) -> Started:
     }
     services = len(_ROLES) + spec.load.unused_services
     # A client's sidecar has one more cluster, of the control plane; a server's has that and the application's.
-    known = {
-        proxy.name: (proxy.admin, more + services) for more, side in ((1, clients), (2, servers)) for proxy in side
-    }
+    known = {proxy.name: (proxy.admin, services + 1) for proxy in clients}
+    known |= {proxy.name: (proxy.admin, services + 2) for proxy in servers}
+    changes = _Changes(plane, nodes, unchanged=spec.treatment.has(UNCHANGED))
     return Started(
         spec.target([entry]),
         [
@@ -82,8 +82,12 @@ def start(spec: Spec, fleet: Fleet) -> Started:
             lambda phase, _: prove_known(known, phase),
             counter_prover(counters, per_request=1),
         ],
-        _Changes(plane, nodes, unchanged=spec.treatment.has(UNCHANGED)),
-        lambda: Facts(notes={"pushed": {kind: sent["pushes"] for kind, sent in plane.stats()["by_type"].items()}}),
+        changes=tuple(CHANGES),
+        change=changes.change,
+        churn=changes.churn,
+        facts=lambda: Facts(
+            notes={"pushed": {kind: sent["pushes"] for kind, sent in plane.stats()["by_type"].items()}}
+        ),
     )
 
 
@@ -96,10 +100,6 @@ class _Changes:
         by_role = {node["role"]: node for node in nodes}
         # Both have one identity, so that the second version can replace the first.
         self._endpoints = [by_role["first"], by_role["second"] | {"id": "moved", "role": "first"}]
-
-    def changes(self) -> tuple[str, ...]:
-        """Names of all changes."""
-        return tuple(CHANGES)
 
     def change(self, change: str, on: bool) -> ChangeTime:
         """Make a change; its time is the control plane's own, by the clock that all processes here share."""
