@@ -16,7 +16,7 @@ from waiting import wait_for
 from meshtrial import native
 from meshtrial.design.study import Gates, Load, Treatment
 from meshtrial.envoy.bootstrap import Proxy
-from meshtrial.errors import TestbedError, UsageError
+from meshtrial.errors import TestbedError
 from meshtrial.load import failures
 from meshtrial.run import stage
 from meshtrial.testbed.local import wire
@@ -214,13 +214,6 @@ def test_a_sidecar_that_ends_is_noticed():
         assert (proof.name, proof.passed) == ("sidecars alive", False)
     finally:
         deployment.close()
-
-
-def test_other_treatments_and_apps_are_refused():
-    with pytest.raises(UsageError, match="sidecar"):
-        made("node-proxy")
-    with pytest.raises(UsageError, match="have no versions"):
-        made("sidecar@old+mtls")
 
 
 SCRIPT = """

@@ -176,11 +176,6 @@ def test_a_quantile_of_a_run_is_that_of_the_requests_of_all_its_slices(fortio):
     assert "not reported for too few requests: p95, p99, p999 (p95 needs 2000, there are 1500)" in m.notes
 
 
-def test_one_slice_is_a_plain_run(fortio):
-    output = fortio.output(fortio.run(100, 2, 10, lambda thread, i: 0.001), 100, 2, 10)
-    assert ingest_slices([[output]], LOAD, 10).responses == ingest([output], LOAD, 10).responses
-
-
 def test_files_of_different_runs_are_refused(fortio):
     sent = fortio.run(100, 2, 10, lambda thread, i: 0.001)
     output = fortio.output(sent, 100, 2, 10)

@@ -151,7 +151,9 @@ def test_treatments(name, sidecars):
     assert tiers.has_sidecars(Treatment.parse(name)) is sidecars
 
 
-@pytest.mark.parametrize("name", ["sidecar", "node-proxy", "sidecar+scoped", "none+mtls", "sidecar+mtls+opa"])
+@pytest.mark.parametrize(
+    "name", ["sidecar", "node-proxy", "sidecar+scoped", "none+mtls", "sidecar+mtls+opa", "sidecar@old+mtls"]
+)
 def test_other_treatments_are_refused(name):
     with refused(UsageError):
         tiers.has_sidecars(Treatment.parse(name))
