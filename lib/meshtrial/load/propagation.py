@@ -158,8 +158,8 @@ def check(changes: Sequence[Propagation], load: Load) -> GateResult:
             some = sum(change.first_s is not None for change in of_kind)
             complete = sum(change.all_s is not None for change in of_kind)
             never.append(
-                f"{LABELS[name]} never in force within {load.change_every_s:g} s (for all requests in {complete} of "
-                f"{len(of_kind)} changes, for any in {some})"
+                f"{LABELS[name]} never obeyed within {load.change_every_s:g} s (by all requests in {complete} of "
+                f"{len(of_kind)} changes, by any in {some})"
             )
     message = "; ".join(never) + "; lengthen change_every_s, or check that something was changed" if never else ""
     return GateResult("obeyed", float(len(never)), 0.0, not never, message)

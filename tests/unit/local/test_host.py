@@ -62,7 +62,7 @@ def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_look_gives_responses_that_are_registered_and_leaves_the_timers_as_they_were():
     slack = Path(f"/proc/{threading.get_native_id()}/timerslack_ns")
     before = slack.read_text()
-    found = host.look()
+    found = host.sample()
     assert found.keys() == {"idle_before", "wakeup_s", "spin_s"} <= REGISTRY.keys()
     assert 0 <= found["idle_before"] <= 1
     assert min(found["wakeup_s"], found["spin_s"]) > 0

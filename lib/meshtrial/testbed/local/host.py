@@ -25,7 +25,7 @@ from meshtrial.errors import MissingToolError
 from meshtrial.testbed.local import proc
 
 DEVICE = Path("/dev/cpu_dma_latency")
-LOOK_S = 0.2
+_SAMPLE_S = 0.2
 _NAP_S = 0.0005
 _WORK = bytes(2**20)
 
@@ -85,7 +85,7 @@ def _read(path: str) -> str:
     return ""
 
 
-def look() -> dict[str, float]:
+def sample() -> dict[str, float]:
     """Sample the machine for a fifth of a second; return responses that describe how idle and how fast it is.
 
     ``idle_before`` is the idle share of all cores, if it can be read; ``wakeup_s`` the median delay of a sleeping
@@ -94,7 +94,7 @@ def look() -> dict[str, float]:
     meter = proc.MachineMeter()
     late = []
     with _exact_timers():
-        end = time.monotonic() + LOOK_S
+        end = time.monotonic() + _SAMPLE_S
         while (began := time.monotonic()) < end:
             time.sleep(_NAP_S)
             late.append(time.monotonic() - began - _NAP_S)
@@ -144,7 +144,7 @@ class CpuLatencyHold:
 
 def advice() -> str:
     """Return how long a core takes to wake up on this machine, and how to keep cores awake during a study."""
-    measured = f"wake up in {1e6 * look()['wakeup_s']:.0f} µs"
+    measured = f"wake up in {1e6 * sample()['wakeup_s']:.0f} µs"
     if os.access(DEVICE, os.W_OK):
         return f"{measured}; `-p keep_awake=true` keeps them awake during a study"
     return f"{measured}; as root on a machine with {DEVICE}, `-p keep_awake=true` keeps them awake during a study"

@@ -81,20 +81,20 @@ class Watch:
     def __init__(
         self,
         begun: LoadSnapshot | None = None,
-        look: Callable[[], LoadSnapshot] = LoadSnapshot.now,
+        read: Callable[[], LoadSnapshot] = LoadSnapshot.now,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._look, self._clock, self._sleep = look, clock, sleep
-        self._before = begun or look()
+        self._read, self._clock, self._sleep = read, clock, sleep
+        self._before = begun or read()
 
     def __call__(self, seconds: float) -> Others:
         """Return the use of other programs over at least ``seconds``, and not much longer."""
         own = self._before.own
         if self._clock() - self._before.at_s > _LONGEST * seconds:
-            self._before = replace(self._look(), own=own)
+            self._before = replace(self._read(), own=own)
         self._sleep(max(0.0, self._before.at_s + seconds - self._clock()))
-        before, self._before = self._before, replace(self._look(), own=own)
+        before, self._before = self._before, replace(self._read(), own=own)
         return between(before, self._before)
 
 
@@ -139,14 +139,14 @@ def _same(one: Process, other: Process | None) -> bool:
     return other is not None and one.started == other.started
 
 
-def _family(look: LoadSnapshot, pid: int) -> set[int]:
+def _family(snapshot: LoadSnapshot, pid: int) -> set[int]:
     """Return the present ones of a process and all its descendants."""
     children: dict[int, list[int]] = {}
-    for child, process in look.processes.items():
+    for child, process in snapshot.processes.items():
         children.setdefault(process.parent, []).append(child)
     family, waiting = set[int](), [pid]
     while waiting:
         if (member := waiting.pop()) not in family:
             family.add(member)
             waiting += children.get(member, [])
-    return family & look.processes.keys()
+    return family & snapshot.processes.keys()

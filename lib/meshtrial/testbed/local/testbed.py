@@ -73,7 +73,7 @@ class LocalTestbed:
         """Return how idle and fast this machine is; from the first run on, keep it awake if the plan requires it."""
         if self._options.get("keep_awake") and self._awake is None:
             self._awake = host.CpuLatencyHold()
-        return host.look()
+        return host.sample()
 
     def used_between(self) -> MachineUse | None:
         """Return the machine's use since the last call."""
