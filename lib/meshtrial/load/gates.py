@@ -81,7 +81,7 @@ def _generator_late(measurement: Measurement, load: Load, gates: Gates) -> GateR
         f"{generator:.1%} of the sends left late on a free connection: the load generator's timers wake up only within "
         f"about 1 ms, and a connection's interval is {interval_ms:.3g} ms; add connections or generators"
     )
-    return GateResult("generator late", generator, gates.late_ratio, passed, "" if passed else message)
+    return _result("generator late", generator, gates.late_ratio, message, passed)
 
 
 def _errors(measurement: Measurement, gates: Gates) -> GateResult:
@@ -93,15 +93,13 @@ def _errors(measurement: Measurement, gates: Gates) -> GateResult:
 
 def _generator_cpu(gates: Gates, cpu_s: float | None, window_s: float, cpus: float) -> GateResult:
     if cpu_s is None or window_s <= 0 or cpus <= 0:
-        return GateResult("generator CPU", None, gates.generator_cpu, True, "not measured")
+        return _result("generator CPU", None, gates.generator_cpu, "not measured")
     value = cpu_s / (window_s * cpus)
-    if value < gates.generator_cpu:
-        return GateResult("generator CPU", value, gates.generator_cpu, True)
     message = (
         f"the load generator used {value:.0%} of its {cpus:g} cores, so it measures itself; "
         "lower rps, give it more cores, or set generators = 2 or more"
     )
-    return GateResult("generator CPU", value, gates.generator_cpu, False, message)
+    return _result("generator CPU", value, gates.generator_cpu, message, value < gates.generator_cpu)
 
 
 def _foreign_load(gates: Gates, share: float | None) -> tuple[GateResult, ...]:
@@ -110,7 +108,7 @@ def _foreign_load(gates: Gates, share: float | None) -> tuple[GateResult, ...]:
         return ()
     if share is None:
         message = "not measured: a node's total includes the node's own daemons"
-        return (GateResult("foreign load", None, gates.foreign_load, True, message),)
+        return (_result("foreign load", None, gates.foreign_load, message),)
     message = (
         f"other programs used {share:.0%} of the machine's CPU time; end them (`top` lists them), or measure on a "
         "machine of its own"
@@ -120,7 +118,7 @@ def _foreign_load(gates: Gates, share: float | None) -> tuple[GateResult, ...]:
 
 def _throttling(throttled_s: float | None) -> GateResult:
     if throttled_s is None:
-        return GateResult("throttling", None, 0.0, True, "not measured: there is no throttling counter")
+        return _result("throttling", None, 0.0, "not measured: there is no throttling counter")
     message = f"the app was throttled for {throttled_s:.3g} s, so its CPU limit was measured; raise or remove the limit"
     return _result("throttling", throttled_s, 0.0, message)
 
@@ -176,7 +174,10 @@ def _sockets(measurement: Measurement, load: Load) -> GateResult:
     return _result("sockets", float(max(0, needed - sockets)), 0.0, message)
 
 
-def _result(name: str, value: float, threshold: float, message: str) -> GateResult:
-    # Allow for floating-point rounding in ratios of counts.
-    passed = value <= threshold + 1e-12
+def _result(name: str, value: float | None, threshold: float, message: str, passed: bool | None = None) -> GateResult:
+    """Return the result; without ``passed`` a value is compared with the threshold, and None was not measured."""
+    if value is None:
+        return GateResult(name, None, threshold, True, message)
+    if passed is None:
+        passed = value <= threshold + 1e-12  # allows for floating-point rounding in ratios of counts
     return GateResult(name, value, threshold, passed, "" if passed else message)

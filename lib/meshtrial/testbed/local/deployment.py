@@ -82,7 +82,7 @@ class Started:
     provers: Sequence[Prover]
     changes: tuple[str, ...] = ()  # those of `design.changes` that `change` makes (True) or reverts (False)
     change: Callable[[str, bool], ChangeTime] = _unchangeable
-    churn: Callable[[int], None] = _unchangeable  # makes a background change, which no request meets
+    background_change: Callable[[int], None] = _unchangeable  # makes a change that no request meets
     facts: Callable[[], Facts] = Facts  # called after the load
 
 
@@ -149,7 +149,7 @@ class LocalDeployment:
 
     def churn(self, number: int) -> None:
         """Make a background change, which no request meets."""
-        self.started.churn(number)
+        self.started.background_change(number)
 
     def generate(self, calls: Sequence[GeneratorCall], folder: Path, timeout_s: float) -> tuple[GeneratorOutput, ...]:
         """Run the load generators and return their outputs; see :func:`run_generators`."""

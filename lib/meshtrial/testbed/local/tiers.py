@@ -139,7 +139,7 @@ class Layout:
         """Return the loopback address of a replica, numbered from 1."""
         return f"{self.network}.{TIERS.index(tier)}.{replica}"
 
-    def own(self, tier: str) -> Endpoint:
+    def application(self, tier: str) -> Endpoint:
         """Return the endpoint of a tier's one application process."""
         return self.address(tier, _OWN), APPLICATION
 
@@ -156,7 +156,7 @@ class Layout:
         node: dict[str, Any] = {"id": f"{tier}-{replica}", "role": tier, "admin": f"{address}:{ADMIN}"}
         if tier != TIERS[0]:
             # The servers are one process at one address; a client's listener identifies the replica that was called.
-            application = self.own(tier) if tier == TIERS[-1] else (address, APPLICATION)
+            application = self.application(tier) if tier == TIERS[-1] else (address, APPLICATION)
             node |= {"inbound": f"{address}:{INBOUND}", "application": host_port(application)}
         if CALLS[tier]:
             node["outbound"] = f"{address}:{OUTBOUND}"
@@ -181,7 +181,7 @@ def free_layout(replicas: int, sidecars: bool, attempts: int = 20) -> Layout:
     """Return a layout whose addresses are all free; TestbedError if each of ``attempts`` networks is in use."""
     for _ in range(attempts):
         layout = Layout(replicas, f"127.{secrets.randbelow(200) + 20}")
-        endpoints = [layout.own("client"), layout.own("server"), *layout.all("client", APPLICATION)]
+        endpoints = [layout.application("client"), layout.application("server"), *layout.all("client", APPLICATION)]
         if all(_is_free(*at) for at in (*endpoints, *(layout.proxy_listeners() if sidecars else ()))):
             return layout
     raise TestbedError(
@@ -260,7 +260,7 @@ def start(spec: Spec, fleet: Fleet) -> Started:
 
 def _start_apps(spec: Spec, fleet: Fleet, layout: Layout, hold_s: float, sidecars: bool) -> None:
     fleet.versions.update(spec.app.versions())
-    server, client = layout.own("server"), layout.own("client")
+    server, client = layout.application("server"), layout.application("client")
     fleet.start("server-app", "app", fortio_server(*server), [server])
     onward = layout.all("client", OUTBOUND) if sidecars else [server] * layout.replicas
     listeners = layout.all("client", APPLICATION)

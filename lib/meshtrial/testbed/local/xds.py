@@ -84,7 +84,7 @@ def start(spec: Spec, fleet: Fleet) -> Started:
         ],
         changes=tuple(CHANGES),
         change=changes.change,
-        churn=changes.churn,
+        background_change=changes.background_change,
         facts=lambda: Facts(
             notes={"pushed": {kind: sent["pushes"] for kind, sent in plane.stats()["by_type"].items()}}
         ),
@@ -114,7 +114,7 @@ class _Changes:
             path = f"/authorization?role=first&allowed={'false' if on else 'true'}"
         return ChangeTime(self._plane.change(path, body), 0.0)
 
-    def churn(self, number: int) -> None:
+    def background_change(self, number: int) -> None:
         """Exchange the endpoint of the unused service, which the control plane announces to every sidecar."""
         self._plane.change("/endpoints?service=other", [_other(number)])
 
