@@ -23,7 +23,7 @@ from meshtrial.records import parts
 from meshtrial.records.parts import Part
 from meshtrial.records.store import ENVIRONMENT, StudyStore
 from meshtrial.run.trial import HANDOFF, LOOK, Trial
-from meshtrial.testbed.local.others import Look
+from meshtrial.testbed.local.others import LoadSnapshot
 
 NAME, GIVEN = "ambient_vs_no_mesh", {"treatments": "none", "blocks": 6, "seed": 1}
 
@@ -147,10 +147,10 @@ def test_help_of_a_recorded_study_touches_nothing(root):
 
 @pytest.mark.linux
 def test_a_kernel_gets_what_the_machine_did_before_it_started(monkeypatch, tmp_path):
-    seen: list[Look] = []
+    seen: list[LoadSnapshot] = []
 
     def execute_notebook(*_: object, **__: object) -> None:
-        seen.append(Look.read(Path(os.environ[HANDOFF]).with_name(LOOK)))
+        seen.append(LoadSnapshot.read(Path(os.environ[HANDOFF]).with_name(LOOK)))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(papermill, "execute_notebook", execute_notebook)
