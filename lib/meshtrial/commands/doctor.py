@@ -69,7 +69,7 @@ def _forkserver() -> str:
     if path is None:
         raise MeshtrialError(
             "install a C compiler (Debian, Ubuntu: gcc and libc6-dev), then `python -m meshtrial.native build`; "
-            f"until then {native.WITHOUT}"
+            f"until then {native.NO_FORKSERVER}"
         )
     return f" ({paths.display_path(path)})"
 

@@ -23,7 +23,7 @@ from meshtrial.inference import (
     read_verdicts,
     stopping_of,
 )
-from meshtrial.load import obeyed
+from meshtrial.load import propagation
 from meshtrial.load.ingest import latencies
 from meshtrial.records import packed
 from meshtrial.records.columns import read_frame, verdict_frame
@@ -113,7 +113,7 @@ def _other_latencies(store: StudyStore, record: RunRecord) -> list[str]:
         computed, _ = latencies(requests, store.plan.study.gates.sample_floor)
         load = store.plan.study.load(record.load)
         if (changes := record.extra.get("changes")) and isinstance(load, ChangesUnderLoad):
-            computed |= obeyed.medians(obeyed.from_record(requests, changes, load), load)
+            computed |= propagation.medians(propagation.from_record(requests, changes, load), load)
     except (RecordError, TestbedError, PolarsError, KeyError, TypeError) as error:
         return [f"{folder}: its requests cannot be read ({shortened(str(error), 120)})"]
     return [

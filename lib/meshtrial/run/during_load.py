@@ -18,7 +18,7 @@ import polars as pl
 from meshtrial.design.changes import steps
 from meshtrial.design.load import ChangesUnderLoad, Load
 from meshtrial.errors import MeshtrialError, TestbedError
-from meshtrial.load.obeyed import AppliedChange
+from meshtrial.load.propagation import AppliedChange
 from meshtrial.records import series
 from meshtrial.records.schema import Proof
 from meshtrial.testbed.base import Deployment

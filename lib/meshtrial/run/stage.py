@@ -15,7 +15,7 @@ import polars as pl
 from meshtrial.design.load import ChangesUnderLoad, FixedRate, Load, Ramp, RestartUnderLoad
 from meshtrial.design.responses import PARTS, QUANTILES, REGISTRY
 from meshtrial.design.study import Gates
-from meshtrial.load import around, fortio, ingest, obeyed, rising
+from meshtrial.load import disturbed, fortio, ingest, propagation
 from meshtrial.load import gates as load_gates
 from meshtrial.load.generators import GeneratorOutput
 from meshtrial.records import series
@@ -39,8 +39,8 @@ class Stage:
     # over time, columns :data:`meshtrial.records.series.COLUMNS`
     course: pl.DataFrame = field(default_factory=series.empty)
     restarted: Restarted | None = None  # the restart in the middle of it, where there was one
-    ramp: tuple[rising.RampStep, ...] = ()  # the steps of a rate that rose
-    changes: tuple[obeyed.Propagation, ...] = ()  # what was changed under it, and when requests obeyed
+    ramp: tuple[disturbed.RampStep, ...] = ()  # the steps of a rate that rose
+    changes: tuple[propagation.Propagation, ...] = ()  # what was changed under it, and when requests obeyed
 
     @property
     def sent(self) -> int:
@@ -101,7 +101,7 @@ class Slices:
     used: list[MachineUse] = field(default_factory=list)  # of the machine, slice by slice
     _before: Mapping[str, ComponentUsage] = field(default_factory=dict)
     _restarted: Restarted | None = None
-    _made: tuple[obeyed.AppliedChange, ...] = ()
+    _made: tuple[propagation.AppliedChange, ...] = ()
     _outputs: list[tuple[GeneratorOutput, ...]] = field(default_factory=list)
     _usage: list[tuple[ComponentUsage, ...]] = field(default_factory=list)
     _sampled: list[pl.DataFrame] = field(default_factory=list)
@@ -152,9 +152,9 @@ class Slices:
         outputs = tuple(output for part in self._outputs for output in part)
         usage = (*summed(self._usage), *(output.usage for output in outputs))
         measurement = ingest.ingest_slices(self._outputs, load, gates.sample_floor)
-        changes = obeyed.obeyed(measurement.requests, self._made, measurement.start_unix_s)
+        changes = propagation.measure(measurement.requests, self._made, measurement.start_unix_s)
         if changes and isinstance(load, ChangesUnderLoad):
-            measurement = obeyed.with_responses(measurement, changes, load)
+            measurement = propagation.with_responses(measurement, changes, load)
         responses = dict(measurement.responses)
         responses |= machine_responses(self.used, sum(part.cpu_s for part in usage))
         responses |= half_medians(measurement.requests)
@@ -165,8 +165,8 @@ class Slices:
             responses |= usage_responses(usage, measurement.responses["requests"], bytes_each)
             responses |= peak_responses(sampled, usage)
         responses |= self._around(measurement)
-        ramp = rising.steps(measurement, load) if isinstance(load, Ramp) else ()
-        responses |= rising.responses(ramp, gates)
+        ramp = disturbed.ramp_steps(measurement, load) if isinstance(load, Ramp) else ()
+        responses |= disturbed.ramp_responses(ramp, gates)
         throttled = [u.throttled_s for u in usage if u.role == "app" and u.throttled_s is not None]
         judged = load_gates.evaluate(
             measurement,
@@ -182,7 +182,7 @@ class Slices:
             disturbed=bool(self.restart) or isinstance(load, Ramp | ChangesUnderLoad),
         )
         if changes and isinstance(load, ChangesUnderLoad):
-            judged = (*judged, obeyed.gate(changes, load))
+            judged = (*judged, propagation.check(changes, load))
         course = pl.concat([series.of_requests(measurement.requests), sampled])
         return Stage(measurement, usage, judged, responses, outputs, course, self._restarted, ramp, changes)
 
@@ -194,7 +194,8 @@ class Slices:
         if self._restarted is not None:
             begin_s = self._restarted.began_unix_s - measurement.start_unix_s
             took = {"restart_s": self._restarted.ended_unix_s - self._restarted.began_unix_s}
-        return took | around.responses(measurement.requests, begin_s, self.load.around_s, self.gates.sample_floor)
+        floor = self.gates.sample_floor
+        return took | disturbed.restart_responses(measurement.requests, begin_s, self.load.around_s, floor)
 
 
 def machine_responses(slices: Sequence[MachineUse], components_s: float) -> dict[str, float]:

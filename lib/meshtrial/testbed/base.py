@@ -17,7 +17,7 @@ import numpy as np
 
 from meshtrial.design.study import Load, Study, Treatment
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
-from meshtrial.load.obeyed import ChangeTime
+from meshtrial.load.propagation import ChangeTime
 from meshtrial.records.schema import ComponentUsage, Proof
 
 

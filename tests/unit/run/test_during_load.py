@@ -13,7 +13,7 @@ from waiting import wait_for
 
 from meshtrial.design.load import ChangesUnderLoad, Load
 from meshtrial.errors import TestbedError
-from meshtrial.load.obeyed import ChangeTime
+from meshtrial.load.propagation import ChangeTime
 from meshtrial.records import series
 from meshtrial.records.schema import ComponentUsage, Proof
 from meshtrial.run.during_load import Changing, Restarting, Sampler

@@ -13,7 +13,7 @@ import re
 
 from meshtrial.compare.formats.latencies import Latencies, of_counts, recorded
 from meshtrial.compare.formats.source import Format, Source
-from meshtrial.load.files import Fields, InputFileError
+from meshtrial.load.files import Fields
 from meshtrial.load.gotime import parse_duration_s, parse_time_ns
 from meshtrial.load.recorded import Recorded
 from meshtrial.load.settings import LoadSettings
@@ -124,7 +124,7 @@ def _seconds(fields: Fields, name: str) -> float | None:
         return None
     seconds = parse_duration_s(value) if isinstance(value, str) and len(value) < 40 else None
     if seconds is None or seconds > 1e9:
-        raise InputFileError(fields.path, f"is not a whole {fields.what}: {name} is {str(value)[:40]!r}, no duration")
+        raise fields.broken(f"{name} is {str(value)[:40]!r}, not a duration")
     return seconds
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from meshtrial import waiting
 from meshtrial.errors import TestbedError
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
-from meshtrial.load.obeyed import ChangeTime
+from meshtrial.load.propagation import ChangeTime
 from meshtrial.records.builds import BUILT_AS
 from meshtrial.records.schema import ComponentUsage, Proof
 from meshtrial.testbed.base import Facts
