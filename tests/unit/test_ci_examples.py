@@ -12,7 +12,7 @@ from meshtrial import cli, paths
 from meshtrial.commands import gating
 from meshtrial.commands.run import read_given
 from meshtrial.inference.gate import read_rules
-from meshtrial.vocabulary import Word
+from meshtrial.vocabulary import VerdictLabel
 
 FOLDER = paths.CHECKOUT / "docs" / "ci"
 GITHUB, GITLAB = FOLDER / "github-actions.yml", FOLDER / "gitlab-ci.yml"
@@ -94,4 +94,4 @@ def test_every_rule_that_the_page_shows_is_one():
 
 
 def test_the_page_says_what_every_verdict_does():
-    assert [word for word in Word if f"`{word}`" not in PAGE and f"`{word}:" not in PAGE] == ["higher", "lower"]
+    assert [word for word in VerdictLabel if f"`{word}`" not in PAGE and f"`{word}:" not in PAGE] == ["higher", "lower"]

@@ -41,7 +41,7 @@ class NoiseFloor:
     p: float  # exact p-value of the A/A contrast; it should not be small
     level: float = SHAKEN_P  # at which its test rejects: 1 %, or the smallest p-value that six or seven blocks can give
 
-    def shaken(self, margin: float | None) -> bool:
+    def noise_exceeds_margin(self, margin: float | None) -> bool:
         """Whether the A/A contrast shows that the run-to-run model does not hold at the size of the margin.
 
         Nothing differs between baseline and twin, so either their interval lies wholly beyond the margin, or their
