@@ -4,7 +4,7 @@
 noise. The floor is the size of that apparent effect: |Hodges-Lehmann estimate| of the A/A contrast, as a ratio minus
 one (or in the response's unit), and noisy itself; `low` and `upper` are the ends of its interval. What makes a family
 `unstable` is a test and not that estimate, which exceeds the margin by chance in a fifth to a third of healthy studies:
-see `NoiseFloor.shaken`.
+see `NoiseFloor.noise_exceeds_margin`.
 
 **Components.** What varies between fresh deployments is not seen within one. Slices of a deployment are nested in it
 and never count as n (Kalibera & Jones 2013, sections 4 and 6).

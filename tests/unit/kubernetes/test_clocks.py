@@ -7,7 +7,7 @@ import pytest
 from meshtrial.testbed.kubernetes import clocks
 
 
-@pytest.mark.parametrize("behind_s", [-0.25, 0.0, 3.0])
+@pytest.mark.parametrize("offset_s", [-0.25, 0.0, 3.0])
 @pytest.mark.parametrize("way_s", [0.0, 0.003, 0.02])
 @pytest.mark.parametrize("seen_s", [0.0, 0.005, 0.01])
 def test_the_truth_lies_within_the_error(offset_s: float, way_s: float, seen_s: float):

@@ -24,6 +24,7 @@ from meshtrial.testbed.kubernetes.apply import (
     label,
     unprotected,
     owner_of,
+    unprotected,
 )
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
 from meshtrial.testbed.kubernetes.helm import uninstall_release

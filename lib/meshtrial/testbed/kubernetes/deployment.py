@@ -294,7 +294,7 @@ class KubernetesDeployment:
         if "authorization" in found:
             self.applier.apply(workload.denial_of(self.setup), home=self.setup.namespace, dry_run=True)
         if found and self._clock is None:
-            self._clock = clocks.behind(self.cluster, self.load_pods[0])
+            self._clock = clocks.measure_offset(self.cluster, self.load_pods[0])
             self.told.notes["generators_clock"] = asdict(self._clock)
         return found
 

@@ -162,7 +162,7 @@ class ExpectedVersion:
 
     version: str  # as treatments name it: 1.30 of istio@1.30
     names: tuple[str, ...]  # what its images' tags, and what its parts tell of themselves, must have one of
-    # By container, or by the name of a `Tells`: what must be in that one's image or word instead.
+    # By container, or by the name of a `VersionProbe`: what must be in that one's image or word instead.
     runs: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -23,6 +23,7 @@ from meshtrial.testbed.kubernetes.meshdata import (
     Feature,
     Lines,
     Mesh,
+    MeshOverride,
     Release,
     VersionProbe,
 )
