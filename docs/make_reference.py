@@ -25,7 +25,7 @@ from meshtrial.design.study import Study
 from meshtrial.records.columns import VERDICTS
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report.checks import KINDS
-from meshtrial.vocabulary import BETWEEN, QUALIFIERS, Warning, VerdictLabel
+from meshtrial.vocabulary import BETWEEN, QUALIFIERS, VerdictLabel, Warning
 
 Made = TypeVar("Made")
 SCHEMA = Path("docs", "schema", "export.schema.json")

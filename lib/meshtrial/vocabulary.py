@@ -101,7 +101,10 @@ class VerdictLabel(StrEnum):
 
 
 # What a difference of a kind of response is called: up, down.
-_DIRECTIONS = {"latency": (VerdictLabel.SLOWER, VerdictLabel.FASTER), "resource": (VerdictLabel.MORE, VerdictLabel.LESS)}
+_DIRECTIONS = {
+    "latency": (VerdictLabel.SLOWER, VerdictLabel.FASTER),
+    "resource": (VerdictLabel.MORE, VerdictLabel.LESS),
+}
 # How a difference stands to the margin: shown to be larger, shown to be smaller.
 MATERIAL, BELOW_MARGIN = "material", "below margin"
 # The rules of `stats.verdict.decide`, as every legend and page states them.

@@ -93,7 +93,10 @@ def without_twin(study: Study) -> Study:
 
 
 def executed(
-    study: Study, testbed: LocalTestbed | None = None, tell: ProgressCallback = lambda _: None, watch: Watch | None = None
+    study: Study,
+    testbed: LocalTestbed | None = None,
+    tell: ProgressCallback = lambda _: None,
+    watch: Watch | None = None,
 ) -> StudyStore:
     """Run it in the test's folder."""
     testbed = testbed or LocalTestbed(study.options)

@@ -32,7 +32,10 @@ def test_a_kind_without_words_of_its_own_is_a_level():
 
 
 def test_a_sentence_is_a_plain_text():
-    assert [sentence(VerdictLabel.SLOWER, qualifier) for qualifier in ("", "material")] == ["slower", "slower (material)"]
+    assert [sentence(VerdictLabel.SLOWER, qualifier) for qualifier in ("", "material")] == [
+        "slower",
+        "slower (material)",
+    ]
     assert type(sentence(VerdictLabel.SLOWER, "")) is str
 
 

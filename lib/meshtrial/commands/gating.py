@@ -46,7 +46,9 @@ class Gate:
     def __bool__(self) -> bool:
         return bool(self.rules or self.summary or self.junit)
 
-    def judge(self, contrasts: Contrasts, declared: Sequence[DeclaredContrast], alpha: float, title: str, out: TextIO) -> None:
+    def judge(
+        self, contrasts: Contrasts, declared: Sequence[DeclaredContrast], alpha: float, title: str, out: TextIO
+    ) -> None:
         """Write the files and print that the gate passes; raise GateError with a one-line reason if it fires.
 
         Arguments are all verdict rows, the declared primary contrasts and the error level of a family.

@@ -173,7 +173,7 @@ def run_notebook(
     *,
     allow_excluded: bool = False,
 ) -> int:
-    """Run a study's notebook, write its page and the index, print the result, then judge the gate; return the exit code.
+    """Run a study's notebook, write its page and the index, print the result, judge the gate; return the exit code.
 
     The executed notebook is always a new file, in ``reports`` or the folder of all reports. The last line printed says
     what was excluded, with the exit code that follows from it.
@@ -245,7 +245,7 @@ def _execute(
     with closing(PrivateFolder("meshtrial-run-")) as private, interruptible(end_tasks):
         study_dir_file = private.path / "handoff.json"
         with suppress(OSError):  # without /proc there are no local studies
-            Look.now().write(private.path / MACHINE_USE_FILE)
+            LoadSnapshot.now().write(private.path / MACHINE_USE_FILE)
         # The kernel's temporary files are removed with our folder, even if the kernel is killed.
         changed = {STUDY_DIR_FILE_ENV: str(study_dir_file), "TMPDIR": str(private.path)}
         with progress_to(out) as progress, closing(LineWriter(progress)) as lines:

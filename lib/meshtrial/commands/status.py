@@ -45,6 +45,8 @@ def line(path: Path) -> str:
         state += f", part {part}" if part else ""
         if damaged:
             state += f", {len(damaged)} damaged ({next(iter(damaged)).name}); repeat them: {resume_command(store)}"
-        return f"{paths.display_path(path)}  {state}  {len(done)}/{len(store.runs_here())} runs, {failed} attempts failed"
+        return (
+            f"{paths.display_path(path)}  {state}  {len(done)}/{len(store.runs_here())} runs, {failed} attempts failed"
+        )
     except MeshtrialError as error:
         return f"{paths.display_path(path)}  unreadable: {error}"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from meshtrial.errors import UsageError
 from meshtrial.load.settings import LoadSettings
-from meshtrial.vocabulary import Warning, VerdictLabel
+from meshtrial.vocabulary import VerdictLabel, Warning
 
 
 @dataclass(frozen=True)

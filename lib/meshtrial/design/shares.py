@@ -58,7 +58,7 @@ def require_possible(load: Load) -> None:
     remaining_s = load.duration_s - load.restart_at_s
     if load.around_s > remaining_s:
         raise UsageError(
-            f"around_s = {load.around_s:g}: must be at most what is left of duration_s after restart_at_s, {remaining_s:g}"
+            f"around_s = {load.around_s:g}: must be at most the rest of duration_s after restart_at_s, {remaining_s:g}"
         )
     if load.closed_loop or load.search:
         return

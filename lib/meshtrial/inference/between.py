@@ -29,7 +29,11 @@ from meshtrial.records.store import write_json
 from meshtrial.vocabulary import VerdictLabel
 
 LEAST_BLOCKS = 2
-WORDS = {VerdictLabel.EQUIVALENT: "agree within the margin", VerdictLabel.INCONCLUSIVE: "open", VerdictLabel.DEPENDENT: "open"}
+WORDS = {
+    VerdictLabel.EQUIVALENT: "agree within the margin",
+    VerdictLabel.INCONCLUSIVE: "open",
+    VerdictLabel.DEPENDENT: "open",
+}
 # What two plans of one question may differ in without being another question.
 _OF_ITS_OWN = ("seed", "study_dir", "run_missing", "kubeconfig", "context", "namespace", "cluster_file")
 

@@ -139,7 +139,9 @@ def rates(data: StudyData, axis: Axis = ENDPOINTS) -> tuple[float | None, ...]:
     return tuple(asked) if len(loads) == len(asked) * len(sizes) else (None,)
 
 
-def ladder(data: StudyData, treatment: str, response: str, rps: float | None = None, axis: Axis = ENDPOINTS) -> SizeSeries:
+def ladder(
+    data: StudyData, treatment: str, response: str, rps: float | None = None, axis: Axis = ENDPOINTS
+) -> SizeSeries:
     """Collect one response over the sizes; at one rate where the study has several."""
     loads = {axis.of(load): load.label for load in axis.loads(data) if rps is None or load.rps == rps}
     blocks, sizes = np.unique(data.table["block"]), sorted(loads)

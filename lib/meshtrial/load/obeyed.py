@@ -151,7 +151,9 @@ def from_record(requests: pl.DataFrame, changes: Sequence[Mapping[str, Any]], lo
     known = [step for step in steps(load.changes, load.change_cycles) if step.name in told]
     if [step.name for step in known] != told:
         raise RecordError(f"its changes are not those of its plan: {', '.join(map(str, told))}")
-    made = [AppliedChange(step, ChangeTime(one["at_s"], one["error_s"])) for step, one in zip(known, changes, strict=True)]
+    made = [
+        AppliedChange(step, ChangeTime(one["at_s"], one["error_s"])) for step, one in zip(known, changes, strict=True)
+    ]
     return obeyed(requests, made, 0.0)
 
 

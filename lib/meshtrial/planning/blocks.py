@@ -202,7 +202,9 @@ def _size(margin: float, scale: stats.Scale) -> float:
     return math.log1p(margin) if scale == "ratio" else margin
 
 
-def _load_plan(data: StudyData, load: str, inclusion: Inclusion, needs: tuple[BlocksNeeded, ...], ask: PlanRequest) -> LoadPlan:
+def _load_plan(
+    data: StudyData, load: str, inclusion: Inclusion, needs: tuple[BlocksNeeded, ...], ask: PlanRequest
+) -> LoadPlan:
     runs = [run for run in data.runs if run.load == load]
     repeats = len(runs) / len({run.run_id for run in runs})
     plan = LoadPlan(load, needs, _block_seconds(data, load), repeats, len({run.treatment for run in runs}), None, "")
@@ -234,7 +236,9 @@ def _own_seconds(run: RunRecord) -> float:
     return max(0.0, (finished - started).total_seconds())
 
 
-def _split(data: StudyData, inclusion: Inclusion, plan: LoadPlan, worst: BlocksNeeded, ask: PlanRequest) -> Slices | str:
+def _split(
+    data: StudyData, inclusion: Inclusion, plan: LoadPlan, worst: BlocksNeeded, ask: PlanRequest
+) -> Slices | str:
     """The split of one load's deployments, or why there is none."""
     spec = data.plan.study.load(plan.load)
     if spec.slices < 2:

@@ -5,7 +5,7 @@ import textwrap
 from typing import Any
 
 from meshtrial import paths, stats
-from meshtrial.planning.blocks import PlanRequest, LoadPlan
+from meshtrial.planning.blocks import LoadPlan, PlanRequest
 from meshtrial.records.dataset import StudyData
 
 SCHEMA = "meshtrial.planning/1"
@@ -22,8 +22,9 @@ def _head(data: StudyData, ask: PlanRequest) -> str:
     floor_e = stats.smallest_n(ask.contrasts, ask.alpha, "equivalence")
     return _wrap(
         f"{ask.response.label}, margin {sized}, alpha {ask.alpha:g} over {ask.contrasts} contrast"
-        f"{'s' * (ask.contrasts > 1)}, power {ask.power:g}; from {paths.display_path(data.path)}. No fewer than {_floor(ask)} "
-        f"blocks can show a difference, no fewer than {floor_e} equivalence in such a family."
+        f"{'s' * (ask.contrasts > 1)}, power {ask.power:g}; from {paths.display_path(data.path)}. "
+        f"No fewer than {_floor(ask)} blocks can show a difference, and no fewer "
+        f"than {floor_e} can show equivalence in such a family."
     )
 
 

@@ -10,7 +10,7 @@ import polars as pl
 from meshtrial.errors import RecordError
 from meshtrial.records.schema import RunRecord, VerdictRow
 from meshtrial.typed import shortened
-from meshtrial.vocabulary import Warning, VerdictLabel
+from meshtrial.vocabulary import VerdictLabel, Warning
 
 
 @dataclass(frozen=True)

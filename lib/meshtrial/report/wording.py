@@ -14,7 +14,7 @@ from meshtrial.design.responses import REGISTRY, Response, find_response
 from meshtrial.design.study import Load
 from meshtrial.margin import Margin
 from meshtrial.records.schema import VerdictRow
-from meshtrial.vocabulary import AFTER_THE_FACT, BELOW_MARGIN, NO_TWIN, Warning, VerdictLabel, sentence
+from meshtrial.vocabulary import AFTER_THE_FACT, BELOW_MARGIN, NO_TWIN, VerdictLabel, Warning, sentence
 
 MINUS = "−"
 TIMES = "×"

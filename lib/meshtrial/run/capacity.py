@@ -37,7 +37,7 @@ from meshtrial.load import quantiles
 from meshtrial.load.quantiles import successful
 from meshtrial.records.schema import GENERATOR_GATES, GateResult
 from meshtrial.run import stage
-from meshtrial.stats import RateSearch, LoadStep, bracket
+from meshtrial.stats import LoadStep, RateSearch, bracket
 from meshtrial.stats.saturation import tidy
 from meshtrial.testbed.base import Deployment, Testbed
 

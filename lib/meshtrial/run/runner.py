@@ -42,7 +42,12 @@ def execute(
 
 class _Executor:
     def __init__(
-        self, store: StudyStore, testbed: Testbed, progress: ProgressCallback, overhead_s: float, watch: Watch | None = None
+        self,
+        store: StudyStore,
+        testbed: Testbed,
+        progress: ProgressCallback,
+        overhead_s: float,
+        watch: Watch | None = None,
     ) -> None:
         self.store = store
         self.plan = store.plan

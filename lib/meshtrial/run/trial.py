@@ -150,7 +150,9 @@ class Trial:
         except FileNotFoundError:  # a machine without /proc, which the preflight check refuses
             return None
 
-    def _run(self, testbed: Testbed, watch: Watch | None, progress: ProgressCallback, local: Mapping[str, str]) -> StudyStore:
+    def _run(
+        self, testbed: Testbed, watch: Watch | None, progress: ProgressCallback, local: Mapping[str, str]
+    ) -> StudyStore:
         if self._store is not None:
             with self._store.locked():
                 testbed.recover(self.plan.study, progress)

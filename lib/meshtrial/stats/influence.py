@@ -30,7 +30,8 @@ def influence(
     if (
         c.provisional
         or hidden
-        or verdict.label in (VerdictLabel.INVALID, VerdictLabel.SATURATED, VerdictLabel.UNSTABLE, VerdictLabel.DEPENDENT)
+        or verdict.label
+        in (VerdictLabel.INVALID, VerdictLabel.SATURATED, VerdictLabel.UNSTABLE, VerdictLabel.DEPENDENT)
         or p_adjusted is None
     ):
         return ()

@@ -10,7 +10,7 @@ from unit.kubernetes.fakeapi import FakeApi, pod
 from meshtrial.errors import MissingToolError, TestbedError
 from meshtrial.testbed.kubernetes import helm
 from meshtrial.testbed.kubernetes.apply import Applier, Owner
-from meshtrial.testbed.kubernetes.meshdata import MeshOverride, ExpectedVersion, Mesh, Release, Selector
+from meshtrial.testbed.kubernetes.meshdata import ExpectedVersion, Mesh, MeshOverride, Release, Selector
 from meshtrial.testbed.kubernetes.meshes import MeshInstaller
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.testbed import policy_record

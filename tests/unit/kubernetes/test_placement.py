@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.kubernetes.placement import Node, NodeAssignment, FreeResources, drawn, load_hosts, requested, takes
+from meshtrial.testbed.kubernetes.placement import (
+    FreeResources,
+    Node,
+    NodeAssignment,
+    drawn,
+    load_hosts,
+    requested,
+    takes,
+)
 
 LOAD, APP = FreeResources(0.5, 1e9, 4), FreeResources(2.0, 3e9, 4)
 PLAIN = KubernetesOptions()
@@ -14,7 +22,9 @@ def node(name: str, cpu: float = 4.0, memory_bytes: float = 8e9, pods: int = 50)
     return Node(name, {"kubernetes.io/hostname": name, "pool": name[0]}, (), FreeResources(cpu, memory_bytes, pods))
 
 
-def places(nodes: list[Node], options: KubernetesOptions = PLAIN, load: FreeResources = LOAD, app: FreeResources = APP) -> set:
+def places(
+    nodes: list[Node], options: KubernetesOptions = PLAIN, load: FreeResources = LOAD, app: FreeResources = APP
+) -> set:
     return {drawn(options, nodes, load, app, np.random.default_rng(seed)) for seed in range(30)}
 
 
@@ -68,7 +78,9 @@ def test_requests_are_summed_over_replicas():
         "metadata": {"name": "d"},
         "spec": {"replicas": 4, "template": {"spec": {"containers": [container]}}},
     }
-    assert requested([item, {"kind": "Service", "metadata": {"name": "s"}}], None) == FreeResources(1.0, 4 * 64 * 2**20, 4)
+    assert requested([item, {"kind": "Service", "metadata": {"name": "s"}}], None) == FreeResources(
+        1.0, 4 * 64 * 2**20, 4
+    )
 
 
 @pytest.mark.parametrize(

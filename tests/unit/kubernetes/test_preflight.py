@@ -5,7 +5,7 @@ from unit.kubernetes.fakeapi import FakeApi
 from meshtrial.testbed.kubernetes import unused
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.kubernetes.placement import Node, FreeResources
+from meshtrial.testbed.kubernetes.placement import FreeResources, Node
 from meshtrial.testbed.kubernetes.preflight import (
     borrowed_problems,
     placement_problems,

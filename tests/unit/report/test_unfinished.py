@@ -6,7 +6,7 @@ from papermill.exceptions import PapermillExecutionError
 from papermill.execute import raise_for_execution_errors
 
 from meshtrial.report.exporter import NOT_WHOLE, PAPERMILL_TAG
-from meshtrial.report.html import notebook_to_html, add_unfinished_banner
+from meshtrial.report.html import add_unfinished_banner, notebook_to_html
 
 WHAT = "proof <b>mTLS</b>: ```\n# no heading"
 KEPT = "12 of 40 runs are recorded, 3 of 10 blocks, in data/studies/x"

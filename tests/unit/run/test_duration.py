@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pytest
+from meshtrial.run.duration import asked_s, expected_overhead_s, overhead_s, remaining_s, said
 from refused import refused
 
 from meshtrial.design.plan import make_plan
 from meshtrial.design.study import Load
 from meshtrial.errors import RecordError
 from meshtrial.records.store import StudyStore
-from meshtrial.run.duration import asked_s, overhead_s, expected_overhead_s, remaining_s, said
 from meshtrial.stats import TwoLooks
 
 LOAD = Load(100, 4, 2.0, warmup_s=1.0)

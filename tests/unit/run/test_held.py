@@ -5,13 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from meshtrial.run.held import unheld_before
 
 from meshtrial.design.plan import make_plan
 from meshtrial.design.study import Load, Study
 from meshtrial.errors import MissingToolError
 from meshtrial.records.schema import GateResult, RunRecord
 from meshtrial.records.store import StudyStore
-from meshtrial.run.held import unheld_before
 from meshtrial.testbed.local import host
 
 HERE = {"cpu_model": "x", "cpus": 2, "cpus_allowed": 2, "memory_bytes": 2**34, "machine": "x86_64"}

@@ -17,7 +17,7 @@ from meshtrial.records import packed
 from meshtrial.records.store import StudyStore
 from meshtrial.run import trial
 from meshtrial.run.quiet import PATIENCE
-from meshtrial.run.trial import HANDOFF, LOOK, Trial, resume_command, kept
+from meshtrial.run.trial import HANDOFF, LOOK, Trial, kept, resume_command
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshtrial.errors import UsageError
-from meshtrial.stats.saturation import Bracket, RateSearch, LoadStep, bracket, capacity
+from meshtrial.stats.saturation import Bracket, LoadStep, RateSearch, bracket, capacity
 
 
 def rungs(limit: float, *asked: float) -> list[LoadStep]:
@@ -22,7 +22,11 @@ def rungs(limit: float, *asked: float) -> list[LoadStep]:
         (rungs(100, 400, 800), 0, 400),
         ([LoadStep(100, 0.98), LoadStep(200, 0.97)], 100, 200),  # 2 % are tolerated
         ([LoadStep(100, 1.0), LoadStep(200, 1.0, ok=False)], 100, 200),  # a gate failed
-        ([LoadStep(100, 1.0), LoadStep(200, 0.5), LoadStep(200, 0.6), LoadStep(400, 1.0)], 100, 200),  # kept above a failed one
+        (
+            [LoadStep(100, 1.0), LoadStep(200, 0.5), LoadStep(200, 0.6), LoadStep(400, 1.0)],
+            100,
+            200,
+        ),  # kept above a failed one
         ([LoadStep(100, 1.0), LoadStep(200, 0.5), LoadStep(200, 1.0)], 200, math.inf),  # a repeat saves a rate
     ],
 )
@@ -103,7 +107,8 @@ def test_a_broken_search_goes_on_where_it_stopped() -> None:
 
 
 @pytest.mark.parametrize(
-    "ask", [lambda: LoadStep(-1, 1.0), lambda: RateSearch(start=10, highest=5), lambda: bracket([]), lambda: capacity([])]
+    "ask",
+    [lambda: LoadStep(-1, 1.0), lambda: RateSearch(start=10, highest=5), lambda: bracket([]), lambda: capacity([])],
 )
 def test_refuses(ask: Callable[[], object]) -> None:
     with pytest.raises(UsageError):

@@ -107,7 +107,9 @@ def estimate(
         svg.tip(drawn, said)
 
 
-def strip(axes: Axes, places: Sequence[float], values: Sequence[float], look: TreatmentStyle, *, upright: bool = True) -> None:
+def strip(
+    axes: Axes, places: Sequence[float], values: Sequence[float], look: TreatmentStyle, *, upright: bool = True
+) -> None:
     """Every value as a dot at its place on the other axis: a distribution with nothing hidden."""
     # It takes longer to load than matplotlib, and not every command draws.
     import seaborn

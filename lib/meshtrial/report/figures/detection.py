@@ -51,7 +51,9 @@ def _draw(delays: list[Detection]) -> Canvas:
     for one, place in zip(delays, places, strict=True):
         middle, *ends = _microseconds(one.row)
         x, word = one.applied_s * 1e6, one.row.verdict
-        look = TreatmentStyle(one.treatment, INK, _MARKS.get(word, "x"), "-", filled=word is not VerdictLabel.INCONCLUSIVE)
+        look = TreatmentStyle(
+            one.treatment, INK, _MARKS.get(word, "x"), "-", filled=word is not VerdictLabel.INCONCLUSIVE
+        )
         estimate(axes, x, ends, middle, look, upright=True, filled=look.filled)
         axes.annotate(
             word,

@@ -129,7 +129,12 @@ def _draw(data: StudyData, rows: pl.DataFrame, residuals: pl.DataFrame, state: p
 def _positions(axis: Axes, residuals: pl.DataFrame) -> None:
     shown = residuals.with_columns((100 * (pl.col("residual").exp() - 1)).alias("percent"))
     if not shown.is_empty():
-        strip(axis, shown["position"].to_list(), shown["percent"].to_list(), TreatmentStyle("every run", INK, "o", "-", True))
+        strip(
+            axis,
+            shown["position"].to_list(),
+            shown["percent"].to_list(),
+            TreatmentStyle("every run", INK, "o", "-", True),
+        )
         for position, middle in shown.group_by("position").agg(pl.col("percent").median()).sort("position").iter_rows():
             axis.plot([position - 0.28, position + 0.28], [middle, middle], color=INK, linewidth=2.2)
     axis.axhline(0, color=INK, linewidth=0.8)

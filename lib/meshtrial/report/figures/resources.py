@@ -108,7 +108,12 @@ def _draw(data: StudyData, used: pl.DataFrame, roles: pl.DataFrame) -> Canvas:
 
 
 def _bar(
-    axis: Axes, place: int, look: palette.TreatmentStyle, widths: Sequence[tuple[_RoleLook, float]], unit: str, height: float
+    axis: Axes,
+    place: int,
+    look: palette.TreatmentStyle,
+    widths: Sequence[tuple[_RoleLook, float]],
+    unit: str,
+    height: float,
 ) -> float:
     """Draw what the parts of the system use behind one another; where the last ends."""
     left = 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from meshtrial.inference.ranking import RankRange, Ranking, rankings
+from meshtrial.inference.ranking import Ranking, RankRange, rankings
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, wording
 from meshtrial.report.markup import Cell, Column, Fragment, Table, join, paragraph, valued

@@ -22,7 +22,6 @@ from meshtrial.testbed.kubernetes.apply import (
     STUDY,
     delete_namespace,
     label,
-    unprotected,
     owner_of,
     unprotected,
 )

@@ -17,7 +17,6 @@ from meshtrial.testbed.kubernetes.meshdata import (
     PROOFS,
     PROTOCOLS,
     SCHEMA,
-    MeshOverride,
     Counter,
     ExpectedVersion,
     Feature,
@@ -192,7 +191,9 @@ def _versions(mesh: Mesh, choice: Mapping[str, Any], where: str) -> dict[str, Me
         runs = {str(what): _text(text, f"{here}.runs.{what}") for what, text in _inner(said, "runs", here).items()}
         if not all(runs.values()):
             raise UsageError(f"{here}.runs: an empty text is in every image; say a tag or a digest")
-        versions[name] = dataclasses.replace(own, name=f"{mesh.name}@{name}", declared=ExpectedVersion(name, names, runs))
+        versions[name] = dataclasses.replace(
+            own, name=f"{mesh.name}@{name}", declared=ExpectedVersion(name, names, runs)
+        )
     return {mesh.name: mesh for mesh in versions.values()}
 
 

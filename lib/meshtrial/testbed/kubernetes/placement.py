@@ -68,7 +68,9 @@ def nodes(cluster: Cluster) -> list[Node]:
                 item["metadata"]["name"],
                 item["metadata"].get("labels") or {},
                 tuple(item["spec"].get("taints") or ()),
-                FreeResources(cpu_millis(str(room["cpu"])) / 1000, memory(str(room["memory"])), int(room.get("pods", 110))),
+                FreeResources(
+                    cpu_millis(str(room["cpu"])) / 1000, memory(str(room["memory"])), int(room.get("pods", 110))
+                ),
             )
         )
     return known

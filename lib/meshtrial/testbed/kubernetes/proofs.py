@@ -40,7 +40,9 @@ class ProofContext:
     load: PodRef
     probe: PodRef
     before: dict[str, float] = field(default_factory=dict)
-    told: Mapping[str, tuple[VersionProbe, list[str]]] = field(default_factory=dict)  # of versions, by meshversions.told
+    told: Mapping[str, tuple[VersionProbe, list[str]]] = field(
+        default_factory=dict
+    )  # of versions, by meshversions.told
 
     @property
     def setup(self) -> Setup:

@@ -24,7 +24,15 @@ from meshtrial.envoy.tokens import Tokens, make_tokens
 from meshtrial.errors import MeshtrialError, TestbedError, UsageError
 from meshtrial.testbed.base import Block, MachineUse
 from meshtrial.testbed.kubernetes import helm, manifests, placement, preflight, unused, wait, workload
-from meshtrial.testbed.kubernetes.apply import OWNER, Applier, Owner, clean_command, delete_namespace, is_borrowed, label
+from meshtrial.testbed.kubernetes.apply import (
+    OWNER,
+    Applier,
+    Owner,
+    clean_command,
+    delete_namespace,
+    is_borrowed,
+    label,
+)
 from meshtrial.testbed.kubernetes.apps import read_app
 from meshtrial.testbed.kubernetes.charts import Charts
 from meshtrial.testbed.kubernetes.cleanup import clean_cluster, mesh_of, owned_namespaces
@@ -37,7 +45,7 @@ from meshtrial.testbed.kubernetes.meshdata import EVERYTHING, Mesh
 from meshtrial.testbed.kubernetes.meshes import MeshInstaller
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.kubernetes.placement import NodeAssignment, FreeResources
+from meshtrial.testbed.kubernetes.placement import FreeResources, NodeAssignment
 from meshtrial.testbed.kubernetes.pods import is_ready, pod_ref, pods_of, uid
 from meshtrial.testbed.kubernetes.resources import NodeWatch, describe
 
@@ -164,7 +172,9 @@ class KubernetesTestbed:
     def _problems(self, study: Study) -> list[str]:
         planes = {t.versioned for t in study.treatments}
         installs = any(name in planes and not mesh.reference for name, mesh in self.meshes.items())
-        borrowed = [name for name in (self.namespace, self._probe_namespace) if is_borrowed(self.applier.find_namespace(name))]
+        borrowed = [
+            name for name in (self.namespace, self._probe_namespace) if is_borrowed(self.applier.find_namespace(name))
+        ]
         further = [*unused.RIGHTS] if any(load.unused_services for load in study.loads) else []
         further += [("patch", "secrets", "")] if self.options.pull_secrets else []
         problems = preflight.right_problems(self.cluster, self.options, installs, borrowed, further)

@@ -16,7 +16,7 @@ from typing import Any
 from meshtrial.envoy.pki import issuer_chain
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes.manifests import Json
-from meshtrial.testbed.kubernetes.meshdata import MeshOverride, Mesh, Release
+from meshtrial.testbed.kubernetes.meshdata import Mesh, MeshOverride, Release
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.typed import parse_yaml
 

@@ -191,7 +191,9 @@ class Fleet:
         batch.wait_started(timeout_s)
         pids = iter(batch.pids)
         for component, names in groups.items():
-            self._groups.append(proc.MonitoredProcess(component, "data plane", tuple(itertools.islice(pids, len(names)))))
+            self._groups.append(
+                proc.MonitoredProcess(component, "data plane", tuple(itertools.islice(pids, len(names))))
+            )
         return batch
 
     def note_version(self, binary: str) -> None:
