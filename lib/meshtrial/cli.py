@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import io
 import os
+import shlex
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -86,6 +87,7 @@ def main(argv: Sequence[str], out: TextIO, err: TextIO) -> int:
     try:
         # Only --help and --version can precede a command.
         arguments = parser(argv[0]).parse_args(argv)
+        arguments.command_line = shlex.join(["meshtrial", *argv])
         code: int = arguments.run(arguments, out)
         return code
     except SystemExit as stop:

@@ -18,7 +18,6 @@ import polars as pl
 from commandline import meshtrial
 from faults.study import GIVEN
 from local.studies import PATIENT, study_of, without_twin
-from meshtrial.run.provenance import environment
 
 from meshtrial.design.plan import digest, make_plan
 from meshtrial.errors import MeshtrialError
@@ -26,7 +25,7 @@ from meshtrial.inference import analyse, read_study
 from meshtrial.records.mechanism import ComponentCalls, Mechanism, write_mechanism
 from meshtrial.records.store import CHECKSUMS, StudyStore, read_json, seal, write_checksums, write_json
 from meshtrial.run.runner import execute
-from meshtrial.run.trial import Trial
+from meshtrial.run.trial import Trial, environment
 from meshtrial.testbed.local.testbed import LocalTestbed
 
 Do = Callable[[Path], object]

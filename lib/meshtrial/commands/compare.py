@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import io
 import re
-import shlex
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -95,19 +94,20 @@ def _write(arguments: argparse.Namespace, outcome: Outcome, out: TextIO) -> None
     options = {
         name: str(value) if isinstance(value, Path) else value
         for name, value in vars(arguments).items()
-        if name not in ("run", "verb")
+        if name not in ("run", "verb", "command_line")
     }
     if arguments.json is not None:
-        from meshtrial.compare import record
+        from meshtrial.records.store import write_json
 
         with writing(arguments.json, UsageError):
-            record.write(arguments.json, outcome, options)
+            arguments.json.parent.mkdir(parents=True, exist_ok=True)
+            write_json(arguments.json, outcome.to_dict(options))
         print(f"\nrecord  {arguments.json}", file=out)
     if arguments.html is not None:
         from meshtrial.compare import page
 
         with writing(arguments.html, UsageError):
-            page.write(arguments.html, outcome, _command(arguments))
+            page.write(arguments.html, outcome, arguments.command_line)
         print(f"page    {arguments.html}", file=out)
 
 
@@ -182,19 +182,3 @@ def _studies(arguments: argparse.Namespace, out: TextIO) -> int:
         between.write(arguments.json, studies, compared)
         print(f"\nrecord  {arguments.json}", file=out)
     return 0
-
-
-def _command(arguments: argparse.Namespace) -> str:
-    """Return the command line that computes the same comparison."""
-    words = ["meshtrial", "compare", "--baseline", *arguments.baseline]
-    for treatment in arguments.treatment:
-        words += ["--treatment", *treatment]
-    for name in ("where", "margin"):
-        for item in getattr(arguments, name):
-            words += [f"--{name}", item]
-    for name in ("table", "pair_by", "metrics"):
-        if getattr(arguments, name):
-            words += [f"--{name.replace('_', '-')}", str(getattr(arguments, name))]
-    words += [f"--{name}" for name in ("merge", "force") if getattr(arguments, name)]
-    words += ["--alpha", f"{arguments.alpha:g}", "--sample-floor", f"{arguments.sample_floor:g}"]
-    return shlex.join(words)

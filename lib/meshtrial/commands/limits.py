@@ -1,6 +1,6 @@
 """Resource limits of the machine: file descriptors, memory, disk space, permissions.
 
-Limits that are too small for a study are checked before it starts: C libraries abort a process that runs out of
+Limits that are too small for a study are checked before it starts. C libraries abort a process that runs out of
 descriptors, and the loader's message on too little address space names neither cause nor remedy.
 """
 

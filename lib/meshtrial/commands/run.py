@@ -5,6 +5,7 @@ import datetime
 import json
 import logging
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -41,6 +42,7 @@ from meshtrial.typed import shortened
 GRACE_S = {"local": 5.0, "kubernetes": 480.0}
 # Largest length of a socket path in bytes: 107 on Linux (unix(7)), 103 on macOS.
 LONGEST_SOCKET = 103
+_FROM_PROFILE = re.compile(r"; (0|empty)\b[^;(]*\bprofile\b[^;(]*")
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -91,9 +93,7 @@ def parameters_text(study: str) -> str:
         lines += ["", heading]
         for setting in settings:
             head = f"  {setting.name:<{width}}  {json.dumps(setting.text(setting.default)):<9}  "
-            meaning = setting.meaning.replace("; 0 is as the profile says", "").replace(
-                "; empty is as the profile says", ""
-            )
+            meaning = _FROM_PROFILE.sub("", setting.meaning)  # the heading says it once
             lines.append(textwrap.fill(meaning, columns, initial_indent=head, subsequent_indent=len(head) * " "))
     return "\n".join(lines)
 

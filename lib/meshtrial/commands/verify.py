@@ -111,11 +111,13 @@ def _other_latencies(store: StudyStore, record: RunRecord) -> list[str]:
             computed |= obeyed.medians(obeyed.from_record(requests, changes, load), load)
     except (RecordError, TestbedError, PolarsError, KeyError, TypeError) as error:
         return [f"{folder}: its requests cannot be read ({shortened(str(error), 120)})"]
-    return [
-        f"{folder / 'run.json'}: {name} is {value:.6g}, its requests give {computed.get(name, math.nan):.6g}"
-        for name, value in record.responses.items()
-        if (name in computed or name in record.bounds) and not same(value, computed.get(name))
-    ]
+    problems = []
+    for name, value in record.responses.items():
+        expected = computed.get(name)
+        if (name in computed or name in record.bounds) and not same(value, expected):
+            text = "none" if expected is None else f"{expected:.6g}"
+            problems.append(f"{folder / 'run.json'}: {name} is {value:.6g}, but its requests give {text}")
+    return problems
 
 
 def _unlisted(folder: Path, record: RunRecord) -> list[str]:

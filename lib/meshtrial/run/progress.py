@@ -35,7 +35,7 @@ def span(seconds: float) -> str:
 
 
 def end_time(seconds: float, now: datetime.datetime | None = None) -> str:
-    """Return the time of day in so many seconds, with the weekday or date unless it is today."""
+    """Return the time of day after ``seconds``, with the weekday or date unless it is today."""
     now = now or datetime.datetime.now().astimezone()
     end = now + datetime.timedelta(seconds=seconds)
     if end.date() == now.date():

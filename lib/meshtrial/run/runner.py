@@ -1,4 +1,4 @@
-"""Execute a plan block after block, and repeat an invalid run once inside its block.
+"""Execute a plan block after block, and repeat a failed run once inside its block.
 
 The runner knows neither processes nor statistics. It can be interrupted at any time: a run is recorded completely or
 not at all, and starting the same plan again makes the missing runs.
@@ -30,10 +30,10 @@ def execute(
 ) -> None:
     """Make all runs of the plan that are not recorded; RecordError if another process runs the same study.
 
-    ``progress`` gets a line before every run (see :mod:`meshtrial.run.progress`) and one for every invalid run.
-    ``stop`` is the plan's stopping rule. After the blocks of each number, one at each load, it is called with all
-    records and that number. ``overhead_s`` is the expected duration of a run without its load; the remaining time is
-    estimated from it and from the runs made so far. With ``watch`` the first run and repeats wait for a quiet machine.
+    ``progress`` gets a line before every run (see :mod:`meshtrial.run.progress`) and one for every failed run.
+    ``stop`` is the plan's stopping rule. It is called with all records and the number of blocks finished at each load.
+    ``overhead_s`` is the expected duration of a run without its load, for estimates of the remaining time. With
+    ``watch`` the first run and repeats wait for a quiet machine.
     """
     with store.locked(), store.written():
         store.discard_incomplete()

@@ -177,8 +177,8 @@ def test_every_view_is_what_its_lines_make(explorer_beside, index, monkeypatch):
     monkeypatch.setattr(mt, "open_study", cache(mt.open_study))
     explorer = explorer_beside
     explorer.tabs.selected_index = index
-    for name in explorer.what[index].options.values():
-        explorer.what[index].value = name
+    for name in explorer.views[index].options.values():
+        explorer.views[index].value = name
         assert f"mt.{name}(study" in lines(explorer)
         assert len(lines(explorer).splitlines()) <= 3
         assert shown_by(lines(explorer)) == explorer.view.value
@@ -192,7 +192,7 @@ def test_a_response_is_chosen_where_a_figure_is_of_one(explorer):
     explorer.response.value = "path_cpu_s_per_request"
     assert "'path_cpu_s_per_request'" in lines(explorer)
     assert explorer.view.value != first
-    explorer.what[ALL_RUNS].value = "tables.validity"
+    explorer.views[ALL_RUNS].value = "tables.validity"
     assert explorer.response.layout.display == "none"
 
 
@@ -202,9 +202,9 @@ def test_a_run_is_stepped_through_and_looked_into(explorer):
     explorer.after.click()
     explorer.after.click()
     assert "01-3-node-proxy" in explorer.view.value
-    explorer.what[ONE_RUN].value = "tables.run_proofs"
+    explorer.views[ONE_RUN].value = "tables.run_proofs"
     assert "plaintext refused" in explorer.view.value
-    explorer.what[ONE_RUN].value = "tables.run_log"
+    explorer.views[ONE_RUN].value = "tables.run_log"
     explorer.log.value = "fortio.txt"
     assert "fortio.txt of run 01-3-node-proxy" in explorer.view.value
     explorer.before.click()
@@ -228,7 +228,7 @@ def test_a_packed_study_without_requests_and_logs_says_so(explorer):
     explorer.tabs.selected_index = ONE_RUN
     explorer.studies.value = packed(explorer, "mesh_comparison")
     assert "its requests were left out when it was packed" in explorer.view.value
-    explorer.what[ONE_RUN].value = "tables.run_log"
+    explorer.views[ONE_RUN].value = "tables.run_log"
     assert "its logs were left out when it was packed" in explorer.view.value
     assert explorer.log.layout.display == "none"
 
@@ -241,7 +241,7 @@ def test_two_studies_of_one_question_stand_beside_each_other(explorer_beside):
     assert second == ("ambient_vs_no_mesh · 2027-01-01 00:00 · 77c58730", explorer.other.value)
     assert "none-aa A (A/A twin)" in explorer.view.value
     assert "none-aa B (A/A twin)" in explorer.view.value
-    explorer.what[TWO].value = "tables.between"
+    explorer.views[TWO].value = "tables.between"
     assert "Study against study" in explorer.view.value
 
 
@@ -249,7 +249,7 @@ def test_two_studies_that_cannot_be_compared_say_why_and_are_shown_all_the_same(
     explorer.tabs.selected_index = TWO
     explorer.other.value = packed(explorer, "mesh_comparison")
     assert explorer.view.value.count("<figure ") == 1
-    explorer.what[TWO].value = "tables.between"
+    explorer.views[TWO].value = "tables.between"
     assert "they ask different questions" in explorer.view.value
 
 

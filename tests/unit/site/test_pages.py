@@ -21,7 +21,7 @@ from meshtrial.inference import read_study
 from meshtrial.records.packed import unpack
 from meshtrial.records.store import StudyStore
 from meshtrial.report.tables import verdicts_sha256
-from meshtrial.site.pages import address, checked_base, publish, refuse_foreign, says_the_same, write_site_index
+from meshtrial.site.pages import address, checked_base, matches_records, publish, refuse_foreign, write_site_index
 from meshtrial.site.published import described
 
 BASE = "https://example.org/meshes/"
@@ -202,13 +202,13 @@ def test_a_report_of_other_verdicts_stays_beside_the_new_one(data, report, tmp_p
     old = report(changed, "old")
     publish(changed, old, root)
     folder = root / address(data)
-    assert says_the_same(folder / "report.html", changed)
-    assert not says_the_same(folder / "report.html", data)
+    assert matches_records(folder / "report.html", changed)
+    assert not matches_records(folder / "report.html", data)
     publish(data, report(data), root)
     kept = folder / f"report-{verdicts_sha256(changed)[:8]}.html"
     assert kept.read_bytes() == old.read_bytes()
     assert f'href="{kept.name}"' in (folder / "index.html").read_text()
-    assert says_the_same(folder / "report.html", data)
+    assert matches_records(folder / "report.html", data)
 
 
 def test_what_cannot_be_written_is_one_line(data, report, tmp_path):
