@@ -33,7 +33,7 @@ COMMANDS = {
     "history": "plot a response over all studies of a question",
     "plan": "estimate the blocks that a margin needs",
     "cost": "estimate what each treatment costs in money",
-    "probe": "count system calls and context switches per request",
+    "probe": "count system calls per request (local, needs strace)",
     "calibrate": "measure error rates and power on simulated studies",
     "clean": "remove what studies left on a Kubernetes cluster",
 }

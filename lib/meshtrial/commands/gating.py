@@ -9,6 +9,7 @@ import argparse
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -24,13 +25,9 @@ def add(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group(
         "gate", "For CI, see docs/how-to/gate.md. If the gate fires, the exit code is 4."
     )
-    words = {"action": "append", "default": [], "metavar": "VERDICTS"}
-    group.add_argument(
-        "--fail-on", **words, help="fire if any primary contrast has one of these verdicts, e.g. slower,more"
-    )  # type: ignore[arg-type]
-    group.add_argument(
-        "--require", **words, help="fire unless all primary contrasts have one of these, e.g. equivalent"
-    )  # type: ignore[arg-type]
+    verdicts = partial(group.add_argument, action="append", default=[], metavar="VERDICTS")
+    verdicts("--fail-on", help="fire if any primary contrast has one of these verdicts, e.g. slower,more")
+    verdicts("--require", help="fire unless all primary contrasts have one of these, e.g. equivalent")
     group.add_argument("--summary", type=Path, metavar="FILE.md", help="write the verdict table as Markdown")
     group.add_argument("--junit", type=Path, metavar="FILE.xml", help="write one test case per primary contrast")
 

@@ -49,7 +49,9 @@ def add(command: argparse.ArgumentParser) -> None:
     """Declare the options."""
     option = command.add_argument
     option("-h", "--help", action=_Help, help="show this help; with STUDY, its parameters and what they cannot answer")
-    option("study", choices=sorted(STUDIES), metavar="STUDY", help=f"study to run: {', '.join(sorted(STUDIES))}")
+    option("study", choices=sorted(STUDIES), metavar="STUDY", help="study to run")
+    listed = textwrap.fill(", ".join(sorted(STUDIES)), 79, initial_indent="  ", subsequent_indent="  ")
+    command.epilog = f"studies:\n{listed}\n\n{command.epilog}"
     option("-p", dest="pairs", action="append", default=[], metavar="NAME=VALUE", help="set a parameter of the study")
     option("-f", dest="file", type=Path, metavar="FILE.yaml", help="read parameters from a YAML file")
     option("--resume", action="store_true", help="resume this plan if it was started before, else start it")
@@ -370,7 +372,8 @@ def _mark_unfinished(
 def _from_notebook(error: Any, notebook: Path) -> MeshtrialError:
     """Return the error inside a failed notebook as one line, with its exit code."""
     name, value = getattr(error, "ename", type(error).__name__), getattr(error, "evalue", str(error))
-    kinds = {kind.__name__: kind for kind in (MeshtrialError, *MeshtrialError.__subclasses__())}
+    kinds: dict[str, type[MeshtrialError]] = {MeshtrialError.__name__: MeshtrialError}
+    kinds |= {kind.__name__: kind for kind in MeshtrialError.__subclasses__()}
     if name in kinds:
         return kinds[name](value)
     print("\n".join(getattr(error, "traceback", [])[-1:]), file=sys.stderr)

@@ -12,9 +12,9 @@ from __future__ import annotations
 import datetime
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -53,7 +53,7 @@ def carry_out(
             if waited is not None:
                 runs[-1].extra["waited"] = waited.to_dict()
         before = testbed.before_run()
-        with _closing(runs):
+        try:
             try:
                 testbed.make_ready([run.treatment for run in runs], plan.load_of(first), plan.study.app, block)
             except MeshtrialError as error:
@@ -65,16 +65,9 @@ def carry_out(
             )
             _load(runs, testbed, plan.turns(group))
             _for_each(runs, _Run.conclude)
+        finally:
+            _for_each(runs, _Run.close, include_failed=True)
         return [run.finish(store, testbed) for run in runs]
-
-
-@contextmanager
-def _closing(runs: Sequence[_Run]) -> Iterator[None]:
-    """Remove all deployments at the end, also after an error."""
-    try:
-        yield
-    finally:
-        _for_each(runs, _Run.close, include_failed=True)
 
 
 def _for_each(runs: Sequence[_Run], work: Callable[[_Run], object], *, include_failed: bool = False) -> None:

@@ -38,10 +38,6 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_nothing_was_begun(root):
-    assert begun(NAME, GIVEN) == {}
-
-
 def test_the_newest_of_this_very_plan_is_gone_on_with(root):
     first = StudyStore.create(root, plan(), {})
     newest = first.path.with_name("29990101T000000Z-" + first.plan.sha256[:8])

@@ -125,24 +125,15 @@ def test_another_load_is_refused_by_name_and_forced_with_a_warning(bench, change
     assert missing(forced.warned("different-settings"), [setting]) == []
 
 
-def test_a_copy_is_no_second_run(six):
-    (six.folder / "istio/run-7.json").write_bytes((six.folder / "istio/run-1.json").read_bytes())
-    six.refused(*BOTH)
-    assert six.compare(*BOTH, "--force").code == 0
-
-
 def test_a_copy_is_found_packed_and_indented_too(six):
     data = json.loads((six.folder / "istio/run-1.json").read_text())
     (six.folder / "istio/again.json").write_text(json.dumps(data, indent=4))
     (six.folder / "istio/packed.json.gz").write_bytes(gzip.compress(json.dumps(data, indent=1).encode()))
-    said = six.refused("--baseline", "none/*.json", "--treatment", "istio=istio/*", "--metrics", "p50")
-    assert missing(said, ["istio/again.json", "istio/packed.json.gz"]) == []
-
-
-def test_all_of_one_treatment_before_the_other_is_said(bench):
-    bench.four(start=20)
-    answer = bench.compare(*BOTH, "--pair-by", "order")
-    assert missing(answer.warned("sequential-order"), ["none", "istio"]) == []
+    (six.folder / "istio/run-7.json").write_bytes((six.folder / "istio/run-1.json").read_bytes())
+    arguments = ("--baseline", "none/*.json", "--treatment", "istio=istio/*", "--metrics", "p50")
+    said = six.refused(*arguments)
+    assert missing(said, ["istio/again.json", "istio/packed.json.gz", "istio/run-7.json"]) == []
+    assert six.compare(*arguments, "--force").code == 0
 
 
 def test_most_of_one_treatment_before_the_other_is_said(bench, make_result):
@@ -268,11 +259,6 @@ def test_a_treatment_that_missed_its_rate_is_saturated(bench):
     assert (row["verdict"], row["ratio"], row["p"]) == ("saturated", None, None)
 
 
-def test_failed_requests_are_said(bench):
-    bench.four(RetCodes={"200": 360, "503": 40})
-    assert missing(bench.compare(*BOTH).warned("errors"), ["istio/run-1.json", "10.0%"]) == []
-
-
 def test_a_treatment_whose_requests_failed_gets_no_verdict_but_the_reason(bench):
     bench.treatment("none", [0.80, 0.81, 0.82, 0.83, 0.84, 0.85])
     bench.treatment("istio", [0.80, 0.81, 0.82, 0.83, 0.84, 0.86], start=1, RetCodes={"200": 280, "503": 120})
@@ -336,16 +322,6 @@ def test_drift_over_time_is_said_of_runs_that_are_not_paired(bench):
         "drift:"
         not in bench.compare("--baseline", "none/*.json", "--treatment", "level/*.json", "--metrics", "p50").flat
     )
-
-
-def test_runs_that_differ_by_less_than_they_are_known_to_show_no_drift(bench):
-    # Each slower than the last by 0.01 %, in buckets of 1 ms at 10 ms, and in such of 0.0001 ms.
-    for bucket_ms, drifts in ((1.0, False), (0.0001, True)):
-        bench.treatment("none", [10 + k / 1000 for k in range(0, 12, 2)], bucket_ms=bucket_ms)
-        bench.treatment("istio", [10 + k / 1000 for k in range(1, 13, 2)], start=1, bucket_ms=bucket_ms)
-        said = bench.compare(*BOTH).warned("drift")
-        assert bool(said) == drifts
-    assert missing(said, ["+0.1%"]) == []
 
 
 def test_an_interval_without_ends_is_said_to_be_one(bench, make_result):

@@ -80,7 +80,7 @@ def _read_json(source: Source, sample_floor: float) -> Recorded:
             counts[_milliseconds(entry, text)] += count
     least = [ms * _MS for entry in entries if (ms := entry.number("min_response_time")) is not None]
     most = [ms * _MS for entry in entries if (ms := entry.number("max_response_time")) is not None]
-    bounds_s = {"smallest_s": min(least, default=None), "largest_s": max(most, default=None)}
+    smallest_s, largest_s = min(least, default=None), max(most, default=None)
     starts = [moment for entry in entries if (moment := entry.number("start_time")) is not None]
     ends = [moment for entry in entries if (moment := entry.number("last_request_timestamp")) is not None]
     if not starts or not counts or not requests:
@@ -98,7 +98,7 @@ def _read_json(source: Source, sample_floor: float) -> Recorded:
     return recorded(
         source,
         "Locust JSON",
-        of_counts(source, *_buckets(counts), sample_floor, first_s=0.0, **bounds_s),
+        of_counts(source, *_buckets(counts), sample_floor, first_s=0.0, smallest_s=smallest_s, largest_s=largest_s),
         settings,
         requests=requests,
         failed=failed,

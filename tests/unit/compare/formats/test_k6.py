@@ -74,11 +74,6 @@ def test_p99_where_it_was_asked_for(read, whole):
     assert found.responses["latency_p999_s"] == pytest.approx(13.5e-3)
 
 
-def test_users_that_changed_are_not_known(read, whole):
-    values(whole, "vus_max")["min"] = 1
-    assert read(whole).settings.users is None
-
-
 def test_dropped_iterations_are_a_missed_rate(read, whole):
     assert read(whole).settings.sent_share is None
     whole["metrics"]["dropped_iterations"] = {"type": "counter", "values": {"count": 100, "rate": 33.3}}
@@ -102,10 +97,6 @@ def test_grpc_has_a_metric_of_its_own(read, whole):
     assert found.responses["latency_p50_s"] == pytest.approx(values(whole, "http_req_duration")["med"] / 1e3)
     assert {"requests", "error_ratio"}.isdisjoint(found.responses)  # neither stands there
     assert "latency_p95_s" in read(whole | {"metrics": metrics}, 100.0).responses  # nor can the floor be asked
-
-
-def test_a_script_without_requests(refused, whole):
-    refused(whole | {"metrics": {"iterations": {}}})
 
 
 def samples(fixture_text):
