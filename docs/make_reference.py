@@ -292,7 +292,7 @@ def durations(text: str) -> str:
     """How long every study takes, from its plans."""
     from meshtrial.design.plan import make_plan
     from meshtrial.design.settings import PROFILES
-    from meshtrial.run import duration
+    from meshtrial.run import estimates
 
     rows = []
     for study, module in STUDIES.items():
@@ -304,8 +304,8 @@ def durations(text: str) -> str:
                     cells.append("–")
                     continue
                 plan = make_plan(built(study, profile=profile, backend=backend))
-                besides = duration.expected_overhead_s(plan, (), Path("nowhere"))
-                cells.append(f"{len(plan.runs)} runs, {_span(duration.remaining_s(plan, plan.runs, besides))}")
+                besides = estimates.expected_overhead_s(plan, (), Path("nowhere"))
+                cells.append(f"{len(plan.runs)} runs, {_span(estimates.remaining_s(plan, plan.runs, besides))}")
             rows.append((f"`{study}`", profile, *cells))
     return under(text, "## How long a study takes", rows)
 

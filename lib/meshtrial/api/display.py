@@ -1,4 +1,4 @@
-"""What tables and figures of one's own are made of, so that they look, read and are printed like the library's.
+"""Building blocks for your own tables and figures in the style of the library.
 
 Examples
 --------
