@@ -37,16 +37,6 @@ def test_merge_is_helms():
     assert merged({"a": {"b": 1}}, {"a": 2}) == {"a": 2}
 
 
-def test_every_value_says_where_it_comes_from():
-    choice = {"parameters": {"image_hub": "r.test"}, "values": {"istiod": {"pilot": 1}}}
-    options = KubernetesOptions(meshes={"istio": choice})
-    mesh = find_meshes(options)["istio"]
-    layers = dict(Values(options, mesh).layers(mesh.releases[1]))
-    assert next(iter(layers)) == "values-istiod.yaml"
-    assert layers["meshes.istio.parameters.image_hub"] == {"global": {"hub": "r.test"}}
-    assert layers["meshes.istio.values.istiod"] == {"pilot": 1}
-
-
 def versioned(said: dict, **base: object) -> tuple[KubernetesOptions, Mesh]:
     options = KubernetesOptions(meshes={"istio": {**base, "versions": {"1.30": said}}}, proxy_cpu="1")
     return options, find_meshes(options)["istio@1.30"]

@@ -24,14 +24,15 @@ from typing import Any, TypeVar
 import urllib3
 from kubernetes import client as k8s
 from kubernetes import config as _untyped_config
+from kubernetes import dynamic as _untyped_dynamic
 from kubernetes.client.exceptions import ApiException
 from kubernetes.config import kube_config as _untyped_kube_config
-from kubernetes.dynamic import DynamicClient
 
 from meshtrial import network, waiting
 from meshtrial.errors import MissingToolError, TestbedError, UsageError
 from meshtrial.typed import SHAPE_ERRORS, read_yaml, shortened
 
+dynamic: Any = _untyped_dynamic
 T = TypeVar("T")
 Json = dict[str, Any]
 # Statuses of an API server that starts, stops or is overloaded.
@@ -62,7 +63,7 @@ class Cluster:
         self.has_answered = False
         self.kubelets: dict[str, str] | None = None  # URL by node; empty where the API server forwards the request
 
-    def new_client(self, host: str = "") -> k8s.ApiClient:
+    def new_client(self, host: str = "") -> Any:
         """Return an ApiClient that nobody else uses, of the API server or of another host."""
         configuration = self._configuration
         if host:
@@ -70,12 +71,12 @@ class Cluster:
             configuration.host = host
         return k8s.ApiClient(configuration)
 
-    def client(self, host: str = "") -> DynamicClient:
+    def client(self, host: str = "") -> Any:
         """Return this thread's client of the API server or of another host."""
-        clients: dict[str, DynamicClient] = self._local.__dict__.setdefault("clients", {})
+        clients: dict[str, Any] = self._local.__dict__.setdefault("clients", {})
         if host not in clients:
             # Paths are written out, so nothing is discovered: discovery would leave a file in /tmp.
-            clients[host] = DynamicClient(self.new_client(host), discoverer=lambda *_: None)
+            clients[host] = dynamic.DynamicClient(self.new_client(host), discoverer=lambda *_: None)
         return clients[host]
 
     def request(

@@ -78,9 +78,8 @@ class MeshInstaller:
         self.install_s: dict[str, float] = {}
         # Objects of no namespace that appeared while a mesh was installed and do not belong to it: they stay.
         self.appeared: list[str] = []
-        self.installations: dict[
-            str, Installation
-        ] = {}  # also those that did not become ready, or could not be removed
+        # Also meshes that did not become ready, or could not be removed.
+        self.installations: dict[str, Installation] = {}
 
     def install(self, mesh: Mesh) -> None:
         """Install a mesh and wait until it is ready; on failure remove it."""

@@ -39,9 +39,8 @@ class ProofContext:
     load: PodRef
     probe: PodRef
     before: dict[str, float] = field(default_factory=dict)
-    reported: Mapping[str, tuple[VersionProbe, list[str]]] = field(
-        default_factory=dict
-    )  # of versions, by meshversions.reported_versions
+    # Versions that the parts report, by probe (meshversions.reported_versions).
+    reported: Mapping[str, tuple[VersionProbe, list[str]]] = field(default_factory=dict)
 
     @property
     def setup(self) -> Setup:

@@ -103,7 +103,7 @@ class KubernetesTestbed:
         self.namespace = self.options.namespace or f"meshtrial-{label(owner.study)}"
         self.session = Session(self.applier, self.options, f"{self.namespace}-probe")
 
-    def recover(self, study: Study, report: Callable[[str], None]) -> None:
+    def recover(self, study: Study, tell: Callable[[str], None]) -> None:
         """Remove what an earlier session of this study left, once its Lease has expired.
 
         A living session, or an object that remains, is a TestbedError.
@@ -120,7 +120,7 @@ class KubernetesTestbed:
         if cleaned.remaining:
             raise TestbedError("; ".join(cleaned.lines))
         if cleaned.removed:
-            report(f"removed what an earlier session left: {', '.join(cleaned.removed)}")
+            tell(f"removed what an earlier session left: {', '.join(cleaned.removed)}")
 
     def _use_for(self, study: Study) -> None:
         if study.name != self.applier.owner.study and not self.session.begun:
@@ -481,12 +481,12 @@ class KubernetesTestbed:
             raise UsageError(f"treatment {treatment.name}: an existing mesh is not restarted")
 
     def _render(
-        self, treatment: Treatment, load: Load, app: str, namespace: str, tokens: Tokens, place: NodeAssignment
+        self, treatment: Treatment, load: Load, app: str, namespace: str, tokens: Tokens, nodes: NodeAssignment
     ) -> workload.Rendered:
         described, mesh = read_app(self.options, app, load.protocols), self.mesh_for(treatment)
         named = self.charts.named(mesh) if mesh is not None else None
         options = self.options
-        setup = workload.Setup(options, namespace, treatment, load, described, named, tokens, place.load, place.app)
+        setup = workload.Setup(options, namespace, treatment, load, described, named, tokens, nodes.load, nodes.app)
         return workload.render(setup)
 
     def remove_meshes(self, needed: Sequence[Mesh], new_block: bool) -> None:
