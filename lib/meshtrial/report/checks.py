@@ -39,7 +39,10 @@ KINDS: dict[Kind, tuple[str, str]] = {
         "Independent blocks",
         "Do the differences of neighbouring blocks resemble each other? If so, no test is valid.",
     ),
-    "power": ("Detectable effect", "Are the contrasts settled, and which effects does the study detect with 80 % power?"),
+    "power": (
+        "Detectable effect",
+        "Are the contrasts settled, and which effects does the study detect with 80 % power?",
+    ),
     "limits": ("Limits", "No check can remove these. What to do about each check: docs/reference/verdicts.md."),
 }
 # Each state's symbol, the symbol in words, and the name of its colour.
@@ -261,7 +264,6 @@ def _attempts(data: StudyData) -> list[str]:
             "errors). Such a run is a result: it is not repeated, and its latency ranks last in its block."
         )
     return lines
-    return lines
 
 
 def _failed_on_machine(run: RunRecord) -> set[str]:
@@ -396,7 +398,9 @@ def _power(data: StudyData, rows: Sequence[VerdictRow]) -> Check:
         middles += sized[len(sized) // 2 : len(sized) // 2 + 1]
     is_open = [row for row in judged if row.verdict.standing == "open"]
     needed = max((row.blocks_needed or 0 for row in is_open), default=0)
-    advice = f"a new study of about {block_count(needed)} blocks would probably settle the open contrasts" if needed else ""
+    advice = (
+        f"a new study of about {block_count(needed)} blocks would probably settle the open contrasts" if needed else ""
+    )
     if not middles:
         return Check("power", "unknown", "", "", "there is no verdict yet", advice, tuple(_error_level(data)))
     largest = max(middles, key=lambda row: _in_margins(row, row.mde))
