@@ -5,7 +5,7 @@ Examples
 >>> import meshtrial as mt
 >>> study = mt.open_study("data/sample/ambient_vs_no_mesh/20261121T211720Z-77c58730")
 >>> mt.tables.headline(study).partition(" is ")[0]
-'Against none, at 300 requests a second over 4 connections: node-proxy'
+'Against none, at 300 requests per second over 4 connections: node-proxy'
 >>> mt.tables.verdict_table(study)._repr_html_().count("<table") > 0
 True
 """

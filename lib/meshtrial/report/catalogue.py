@@ -75,14 +75,14 @@ class Report:
 def reports(folder: Path) -> list[Report]:
     """Return every report in a folder and its subfolders, sorted by path."""
     stems = {path.with_suffix("") for suffix in ("html", "json", "ipynb") for path in folder.rglob(f"*.{suffix}")}
-    found = []
+    listed = []
     for stem in sorted(stems - {folder / "index"}):
         if ".ipynb_checkpoints" not in stem.parts:
             try:
-                found.append(Report(stem, read_entry(stem.with_name(stem.name + ".json"))))
+                listed.append(Report(stem, read_entry(stem.with_name(stem.name + ".json"))))
             except UsageError as error:
-                found.append(Report(stem, None, str(error)))
-    return found
+                listed.append(Report(stem, None, str(error)))
+    return listed
 
 
 def write_entry(
@@ -190,13 +190,13 @@ class _Listed:
 def write_index(runs_dir: Path, studies_dir: Path | None = None) -> Path:
     """Write ``index.html``: all reports of a folder, newest first, then recorded studies that have no report."""
     runs_dir.mkdir(parents=True, exist_ok=True)
-    found = reports(runs_dir)
-    reported = {report.records for report in found}
+    listed = reports(runs_dir)
+    reported = {report.records for report in listed}
     recorded = [] if studies_dir is None else recorded_in(studies_dir)
     orphans = [folder for folder in reversed(recorded) if folder.resolve() not in reported]
     page = render(
         "index.html.j2",
-        reports=sorted((_listed(runs_dir, report) for report in found), key=lambda one: one.entry.date, reverse=True),
+        reports=sorted((_listed(runs_dir, report) for report in listed), key=lambda one: one.entry.date, reverse=True),
         orphans=[(f"{folder.parent.name}/{folder.name}", _address(runs_dir, folder)) for folder in orphans],
         sheets=[style_sheet("objects.css"), style_sheet("page.css")],
         version=__version__,

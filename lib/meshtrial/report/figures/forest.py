@@ -386,8 +386,8 @@ def _group_panel(axis: Axes, group: Contrasts, response: str, *, first: bool, ad
     for place, row in ((place, rows[name]) for place, name in enumerate(names) if name in rows):
         effect = _axis_effect(row, added)
         if effect is None:
-            centred = {"transform": axis.get_yaxis_transform(), "ha": "center", "va": "center"}
-            axis.text(0.5, place, row.verdict, size=sheet.SMALL, **centred)
+            across = axis.get_yaxis_transform()
+            axis.text(0.5, place, row.verdict, transform=across, ha="center", va="center", size=sheet.SMALL)
             continue
         edges = zip(effect.ends, (low, high), strict=True)
         ends = [edge if end is None else min(max(end, low), high) for end, edge in edges]

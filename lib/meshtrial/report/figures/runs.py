@@ -77,8 +77,7 @@ def _panel(axis: Axes, runs: Sequence[tuple[palette.TreatmentStyle, pl.DataFrame
             dots = used.select("block", "value", "run_id").iter_rows()
             svg.tip(line, *(f"{look.name}, block {b}: {wording.in_unit(name, v)} (run {run})" for b, v, run in dots))
             strip(axis, [last + 1 + apart * index] * used.height, used["shown"].to_list(), look)
-        cross = {"marker": "x", "markersize": 6, "linestyle": "none", "markeredgewidth": 1.5}
-        axis.plot(excluded["block"], excluded["shown"], color=look.colour, **cross)
+        axis.plot(excluded["block"], excluded["shown"], "x", markersize=6, color=look.colour, markeredgewidth=1.5)
     axis.axvline(last + 0.5, color=INK, linewidth=0.6, alpha=0.4)
     low, high = min(values["shown"]), max(values["shown"])
     if low > 0 and high / low > 3:

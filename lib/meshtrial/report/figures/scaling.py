@@ -25,7 +25,7 @@ COST = (
     *("total_memory_bytes", "data_plane_memory_bytes", "app_memory_bytes", "control_plane_memory_bytes"),
 )
 A_REQUEST = ("data_plane_cpu_s_per_request", "proxy_cpu_cores", "proxy_memory_bytes")
-LATENCY = tuple(f"latency_net_{key}_s" for key, found in PERCENTILES.items() if found.net)
+LATENCY = tuple(f"latency_net_{key}_s" for key, about in PERCENTILES.items() if about.net)
 CONFIGURATION = ("config_time_s", "config_cpu_s", "config_bytes", "push_time_s", "push_bytes")
 CURVE_POINTS = 25
 BEYOND = 1.5  # lines end at this multiple of the largest size
@@ -59,9 +59,9 @@ def configuration_against_endpoints(data: StudyData) -> Figure:
 
 def _by_size(data: StudyData, responses: Sequence[str], subject: str) -> Figure:
     axis = varied(data)
-    found = growths(data, responses, axis)
+    curves = growths(data, responses, axis)
     subject = f"{subject} against {axis.plural}"
-    if not found:
+    if not curves:
         return empty(f"{subject}: no treatment was measured at two sizes.")
     alpha = data.plan.study.alpha
     caption = (
@@ -70,12 +70,12 @@ def _by_size(data: StudyData, responses: Sequence[str], subject: str) -> Figure:
         "which), and its band is the same interval. It is dashed beyond the largest measured size. The table has the "
         f"exponents and the cost of one more {axis.singular}."
     )
-    return Figure.from_rows(lambda: _draw(data, found), found, SLOPES, subject, _describe, caption)
+    return Figure.from_rows(lambda: _draw(data, curves), curves, SLOPES, subject, _describe, caption)
 
 
-def _draw(data: StudyData, found: Sequence[Growth]) -> Canvas:
+def _draw(data: StudyData, curves: Sequence[Growth]) -> Canvas:
     groups: dict[str, list[Growth]] = {}
-    for one in found:
+    for one in curves:
         groups.setdefault(one.ladder.response, []).append(one)
     figure, axes = sheet.panels([1.9] * len(groups), sharex=True)
     looks = palette.looks(data.plan.study)
@@ -87,14 +87,14 @@ def _draw(data: StudyData, found: Sequence[Growth]) -> Canvas:
         axis.set_ylabel(response.unit)
         axis.set_ylim(0, 1.05 * axis.get_ylim()[1])  # room for marks at the top
         axis.set_xlim(left=0)
-    axes[-1].set_xlabel(found[0].ladder.axis.plural)
-    sheet.key(axes[0], _looks_of(data, found))
+    axes[-1].set_xlabel(curves[0].ladder.axis.plural)
+    sheet.key(axes[0], _looks_of(data, curves))
     return figure
 
 
-def _looks_of(data: StudyData, found: Sequence[Growth]) -> list[palette.TreatmentStyle]:
+def _looks_of(data: StudyData, curves: Sequence[Growth]) -> list[palette.TreatmentStyle]:
     looks = palette.looks(data.plan.study)
-    return [looks[name] for name in frames.order(data, {one.ladder.treatment for one in found})]
+    return [looks[name] for name in frames.order(data, {one.ladder.treatment for one in curves})]
 
 
 def _line(axis: Axes, one: Growth, response: Response, look: palette.TreatmentStyle, alpha: float) -> None:
@@ -164,16 +164,16 @@ def _describe(one: Growth) -> str:
 
 def exponents(data: StudyData, responses: Sequence[str] = (*COST, *LATENCY, *CONFIGURATION)) -> Figure:
     """Draw the exponent of growth of every response with its interval; 1 is a straight line through zero."""
-    found = [one for one in growths(data, responses) if one.law is not None]
-    if not found:
+    curves = [one for one in growths(data, responses) if one.law is not None]
+    if not curves:
         return empty("No response has an exponent: that needs positive values at two sizes in two blocks.")
     caption = (
         "The exponent of growth: 1 is proportional to the endpoints, 0 is no growth. Bars are intervals over blocks "
-        f"({found[0].law.exponent.method if found[0].law else ''}). An interval that includes 1 does not show that "
+        f"({curves[0].law.exponent.method if curves[0].law else ''}). An interval that includes 1 does not show that "
         "growth is linear; see the verdicts in the table."
     )
     summary = "Exponents against endpoints"
-    return Figure.from_rows(lambda: _forest(data, found), found, SLOPES, summary, _exponent, caption)
+    return Figure.from_rows(lambda: _forest(data, curves), curves, SLOPES, summary, _exponent, caption)
 
 
 def _exponent(one: Growth) -> str:
@@ -182,10 +182,10 @@ def _exponent(one: Growth) -> str:
     return f"{named}: {law.estimate:.2f} ({law.low:.2f} to {law.high:.2f}), {exponent_verdict(one)}"
 
 
-def _forest(data: StudyData, found: Sequence[Growth]) -> Canvas:
-    figure, (axis,) = sheet.panels([0.8 + 0.85 * sheet.ROW_IN * len(found)])
+def _forest(data: StudyData, curves: Sequence[Growth]) -> Canvas:
+    figure, (axis,) = sheet.panels([0.8 + 0.85 * sheet.ROW_IN * len(curves)])
     looks = palette.looks(data.plan.study)
-    slopes = [(one.ladder, one.law.exponent) for one in found if one.law is not None]
+    slopes = [(one.ladder, one.law.exponent) for one in curves if one.law is not None]
     for place, (ladder, slope) in enumerate(slopes):
         look = looks[ladder.treatment]
         estimate(axis, place, (slope.low, slope.high), slope.estimate, look, filled=look.filled, size=5.5)
@@ -196,33 +196,33 @@ def _forest(data: StudyData, found: Sequence[Growth]) -> Canvas:
     axis.set_xlim(max(min(-0.3, *wide), -1.5), min(max(1.5, *wide), 3.0))
     sheet.rows(axis, [REGISTRY[ladder.response].label for ladder, _ in slopes], [INK] * len(slopes))
     axis.set_xlabel("exponent against endpoints (1: proportional)")
-    sheet.key(axis, _looks_of(data, found), lines=False)
+    sheet.key(axis, _looks_of(data, curves), lines=False)
     return figure
 
 
 def machine_limits(data: StudyData) -> Figure:
     """Draw idle share, achieved rate and failures by size; the caption says where the machine was the limit."""
-    found = limits(data)
-    if not found:
+    rows = limits(data)
+    if not rows:
         return empty("No run was made.")
     caption = (
         f"Below {100 * LEAST_IDLE:g} % idle (dotted), the machine is the limit and not the mesh: rates and latencies "
-        f"would differ on a larger machine. {_limited_at(found)} The table has failures by kind."
+        f"would differ on a larger machine. {_limited_at(rows)} The table has failures by kind."
     )
     summary = "Idle share of the machine, achieved rate and failed requests against endpoints"
     return Figure.from_rows(
-        lambda: _draw_limits(data, found),
-        found,
-        _limit_columns(found),
+        lambda: _draw_limits(data, rows),
+        rows,
+        _limit_columns(rows),
         summary,
         lambda one: f"{one.treatment}, {one.endpoints} endpoints: {one.sentence}",
         caption,
     )
 
 
-def _limited_at(found: Sequence[Limit]) -> str:
+def _limited_at(rows: Sequence[Limit]) -> str:
     sizes_of: dict[str, list[str]] = {}
-    for one in found:
+    for one in rows:
         if one.by_machine:
             sizes_of.setdefault(one.treatment, []).append(str(one.endpoints))
     if not sizes_of:
@@ -231,12 +231,12 @@ def _limited_at(found: Sequence[Limit]) -> str:
     return f"The machine was the limit for {'; '.join(places)}."
 
 
-def _draw_limits(data: StudyData, found: Sequence[Limit]) -> Canvas:
+def _draw_limits(data: StudyData, rows: Sequence[Limit]) -> Canvas:
     figure, axes = sheet.panels([1.7] * len(_LIMITS), sharex=True)
     looks = palette.looks(data.plan.study)
     for axis, (title, value) in zip(axes, _LIMITS, strict=True):
         for name, look in looks.items():
-            points = [(one.endpoints, y) for one in found if one.treatment == name and (y := value(one)) is not None]
+            points = [(one.endpoints, y) for one in rows if one.treatment == name and (y := value(one)) is not None]
             if points:
                 axis.plot(*zip(*sorted(points), strict=True), **look.marks(5) | look.line(1.1))
         axis.set_title(title)
@@ -250,8 +250,8 @@ def _draw_limits(data: StudyData, found: Sequence[Limit]) -> Canvas:
     return figure
 
 
-def _limit_columns(found: Sequence[Limit]) -> Columns[Limit]:
-    kinds = list(dict.fromkeys(kind for one in found for kind in one.failed))
+def _limit_columns(rows: Sequence[Limit]) -> Columns[Limit]:
+    kinds = list(dict.fromkeys(kind for one in rows for kind in one.failed))
 
     def failed(kind: str) -> Callable[[Limit], object]:
         return lambda one: one.failed.get(kind, 0)

@@ -150,8 +150,8 @@ def _described_cell(cells: dict[tuple[str, str], Described], response: str, trea
 
 def mechanism(data: StudyData) -> Fragment:
     """Tabulate system calls per request by treatment and component; nothing if the study did not count them."""
-    found = read_mechanism(data.path)
-    if not found:
+    mechanisms = read_mechanism(data.path)
+    if not mechanisms:
         return join()
     columns: list[Column[_Counted]] = [
         Column("component", lambda row: row[1].component),
@@ -161,9 +161,11 @@ def mechanism(data: StudyData) -> Fragment:
         Column("context switches per request", _switches, numeric=True),
         Column("most frequent, per request", _most_frequent, wide=True),
     ]
-    rows = [(one, component) for one in found for component in one.components]
+    rows = [(one, component) for one in mechanisms for component in one.components]
     groups = [one.treatment for one, _ in rows]
-    return Table.from_rows(f"System calls at {found[0].load}", columns, rows, _CALLS_NOTE, groups=groups).fragment()
+    return Table.from_rows(
+        f"System calls at {mechanisms[0].load}", columns, rows, _CALLS_NOTE, groups=groups
+    ).fragment()
 
 
 def _switches(row: _Counted) -> float | None:

@@ -64,8 +64,8 @@ def _gates(data: StudyData) -> Table:
     rows = [(load, name) for load in frames.loads(data) for name in names]
 
     def threshold(row: tuple[str, str]) -> Cell | None:
-        found = (gate.threshold for name in treatments for gate in grouped.get((row[0], name, row[1]), ()))
-        return valued(next(found, None), partial(gate_value, row[1]))
+        values = (gate.threshold for name in treatments for gate in grouped.get((row[0], name, row[1]), ()))
+        return valued(next(values, None), partial(gate_value, row[1]))
 
     def result(treatment: str, row: tuple[str, str]) -> Cell:
         load, name = row
@@ -136,12 +136,12 @@ BlocksOf = Callable[[str, str], Sequence[int]]
 
 def places_of_blocks(data: StudyData) -> Fragment:
     """Tabulate the places of a divided study and the effect in each; nothing for a study of one place."""
-    found = places(data.plan, data.environment)
-    if not found:
+    sites = places(data.plan, data.environment)
+    if not sites:
         return join()
-    blocks = {place.name: place.blocks for place in found}
+    blocks = {place.name: place.blocks for place in sites}
     effects = _effects(data, "The effect in each place", list(blocks), lambda name, _: blocks[name], _EACH)
-    return join(_places_table(data, found).fragment(), effects.fragment())
+    return join(_places_table(data, sites).fragment(), effects.fragment())
 
 
 def nodes_of_blocks(data: StudyData) -> Fragment:
@@ -170,7 +170,7 @@ def _hosts_text(hosts: Sequence[str]) -> str:
     return ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more" if len(hosts) > 3 else "")
 
 
-def _places_table(data: StudyData, found: Sequence[Site]) -> Table:
+def _places_table(data: StudyData, sites: Sequence[Site]) -> Table:
     def from_testbed(*names: str) -> Callable[[Site], object]:
         """Return a function that gives the first of these facts that a place's testbed recorded."""
 
@@ -201,7 +201,7 @@ def _places_table(data: StudyData, found: Sequence[Site]) -> Table:
         Column("to (UTC)", lambda place: minute([run.finished_at for run in reversed(runs(place))])),
         Column("valid", lambda place: f"{sum(run.valid for run in runs(place))} of {len(runs(place))}"),
     ]
-    return Table.from_rows("Where the blocks were run", columns, found, _WHERE)
+    return Table.from_rows("Where the blocks were run", columns, sites, _WHERE)
 
 
 def _effects(data: StudyData, caption: str, names: Sequence[str], blocks: BlocksOf, note: str) -> Table:
@@ -289,8 +289,8 @@ def in_words(observed: str) -> str:
     """Return an observation in plain words, on one line of limited length."""
     text = " ".join(observed.split())
     for pattern, words in _WORDS:
-        if found := pattern.fullmatch(text):
-            text = found.expand(words)
+        if match := pattern.fullmatch(text):
+            text = match.expand(words)
             break
     else:
         text = _IDENTITY.sub(r"\2, in \1", text)

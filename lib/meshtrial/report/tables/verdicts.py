@@ -21,8 +21,8 @@ _FAMILIES = ("latency", "CPU", "memory", "other")
 
 def verdict_table(data: StudyData) -> Fragment:
     """Tabulate primary contrasts: values, change, added amount, interval, margin, corrected p, verdict."""
-    found = frames.contrasts(data, primary=True)
-    if not found.rows:
+    contrasts = frames.contrasts(data, primary=True)
+    if not contrasts.rows:
         return paragraph("No verdict has been computed yet.")
     note = (
         "Baseline and treatment are medians over the included runs. The change is estimated within blocks, so it need "
@@ -30,14 +30,14 @@ def verdict_table(data: StudyData) -> Fragment:
         f"corrected for the contrasts of a family at one load ({CORRECTIONS[data.plan.study.correction]}). The A/A "
         "twin belongs to no family."
     )
-    sentences = bullets(map(in_words, found.rows))
-    pairs = found.where(lambda row: row.family == BETWEEN)
+    sentences = bullets(map(in_words, contrasts.rows))
+    pairs = contrasts.where(lambda row: row.family == BETWEEN)
     summary, warned = "every two treatments compared: estimate, interval, margin", wording.warnings(pairs.rows)
     apart = [fold(f"All {len(pairs.rows)} pairs", summary, *_fragments(pairs), bullets(warned))] if pairs.rows else []
     return join(
-        *_fragments(found.where(lambda row: row.family != BETWEEN), note),
+        *_fragments(contrasts.where(lambda row: row.family != BETWEEN), note),
         *apart,
-        _legend(found.rows),
+        _legend(contrasts.rows),
         fold("The same in words", "one sentence per row, for quoting or reading aloud", sentences),
     )
 
@@ -48,20 +48,20 @@ def _fragments(contrasts: Contrasts, note: str = "") -> list[Fragment]:
 
 def exploratory_table(data: StudyData) -> Fragment:
     """Tabulate the contrasts of all other responses, with a warning of what they are."""
-    found = frames.contrasts(data, primary=False)
-    if not found.rows:
+    contrasts = frames.contrasts(data, primary=False)
+    if not contrasts.rows:
         return paragraph("Only the primary responses were compared.")
     lead = (
         "Exploratory: these responses were not the study's question. The contrasts of one response at one load are "
         "corrected together by Benjamini-Hochberg (q); there is no correction over responses. Treat a difference here "
         "as a hint for the next question, and repeat it in a study of its own."
     )
-    tables = _fragments(found)
-    if len(found.rows) > FOLD_FROM:
+    tables = _fragments(contrasts)
+    if len(contrasts.rows) > FOLD_FROM:
         summary = "response by response: estimate, interval, margin"
-        tables = [fold(f"All {len(found.rows)} exploratory contrasts", summary, *tables)]
-    texts = (paragraph(text, "mt-prose") for text in (lead, _tally(found.rows)))
-    return join(*texts, _called_table(found).fragment(), *tables)
+        tables = [fold(f"All {len(contrasts.rows)} exploratory contrasts", summary, *tables)]
+    texts = (paragraph(text, "mt-prose") for text in (lead, _tally(contrasts.rows)))
+    return join(*texts, _called_table(contrasts).fragment(), *tables)
 
 
 def _tally(rows: Sequence[VerdictRow]) -> str:
