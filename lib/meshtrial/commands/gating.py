@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def add(command: argparse.ArgumentParser) -> None:
     """Declare the options."""
     group = command.add_argument_group(
-        "gate", "for CI; docs/how-to/gate.md says how to choose (exit code 4: the gate fired)"
+        "gate", "for CI; docs/how-to/ci-gate.md says how to choose (exit code 4: the gate fired)"
     )
     words = {"action": "append", "default": [], "metavar": "VERDICTS"}
     group.add_argument("--fail-on", **words, help="fires on any of these, e.g. slower,more or slower:material")  # type: ignore[arg-type]

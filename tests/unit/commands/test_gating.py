@@ -96,7 +96,7 @@ def test_a_file_that_cannot_be_written_is_found_before_anything_is_done(verb, id
 def test_the_help_of_each_has_the_same_group(verb, capsys):
     call(verb, "--help")
     shown = capsys.readouterr().out
-    assert "docs/how-to/gate.md" in " ".join(shown.split())
+    assert "docs/how-to/ci-gate.md" in " ".join(shown.split())
     assert re.findall(r"^  (--fail-on|--require|--summary|--junit)\b", shown, re.M) == [
         "--fail-on",
         "--require",
@@ -187,7 +187,7 @@ def test_an_unfinished_study_passes_no_gate(sample, notebook):
 
 def section(title: str) -> str:
     """A section of the page about gates."""
-    text = (paths.CHECKOUT / "docs" / "how-to" / "gate.md").read_text()
+    text = (paths.CHECKOUT / "docs" / "how-to" / "ci-gate.md").read_text()
     return re.split(r"^## ", text.split(f"\n## {title}\n")[1], maxsplit=1, flags=re.M)[0]
 
 
