@@ -81,11 +81,12 @@ lock: setup-tests ## the locks again after a change in pyproject.toml; versions 
 	@$(COMPILE) --extra build --extra lab $(call BESIDES,requirements.lock) -o requirements-lab.lock pyproject.toml
 	@$(COMPILE) --extra build --extra lab --extra dev --extra docs $(call BESIDES,requirements.lock requirements-lab.lock) -o requirements-dev.lock pyproject.toml
 
-lint: setup-tests ## ruff, mypy and the spelling
+lint: setup-tests ## ruff, mypy, the spelling and plain English (docs/prose.yml)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/codespell
+	@$(BIN)/python docs/prose.py
 
 # testmon knows which test ran which function; the first call runs all of them and takes some minutes.
 check: setup-tests lint ## lint, types and the unit tests that a change touches: what a coffee is too long for

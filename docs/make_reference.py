@@ -25,7 +25,7 @@ from meshtrial.design.study import Study
 from meshtrial.records.columns import VERDICTS
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report.checks import KINDS
-from meshtrial.vocabulary import BETWEEN, QUALIFIERS, Warning, Word
+from meshtrial.vocabulary import BETWEEN, QUALIFIERS, VerdictLabel, Warning
 
 Made = TypeVar("Made")
 SCHEMA = Path("docs", "schema", "export.schema.json")
@@ -33,7 +33,7 @@ PAGE = Path("data", "README.md")
 TEXT = {"type": "string"}
 TYPES: dict[Any, dict[str, Any]] = {
     str: TEXT,
-    Word: {"enum": [*Word]},
+    VerdictLabel: {"enum": [*VerdictLabel]},
     bool: {"type": "boolean"},
     int: {"type": "integer", "minimum": 0},
     int | None: {"type": ["integer", "null"]},
@@ -118,7 +118,7 @@ def page(text: str) -> str:
 def words() -> list[tuple[str, str]]:
     """The verdicts and their meanings; words of one meaning but for a direction share a row."""
     rows: dict[str, list[str]] = {}
-    for word in Word:
+    for word in VerdictLabel:
         rows.setdefault(word.standing if word.different else word.meaning, []).append(f"`{word}`")
     said = {"different": "a difference was shown at the study's error level"}
     return [(", ".join(names), said.get(meaning, meaning)) for meaning, names in rows.items()]
@@ -259,8 +259,8 @@ def durations(text: str) -> str:
                     cells.append("–")
                     continue
                 plan = make_plan(built(study, profile=profile, backend=backend))
-                besides = duration.expected_besides_s(plan, (), Path("nowhere"))
-                cells.append(f"{len(plan.runs)} runs, {_span(duration.left_s(plan, plan.runs, besides))}")
+                besides = duration.expected_overhead_s(plan, (), Path("nowhere"))
+                cells.append(f"{len(plan.runs)} runs, {_span(duration.remaining_s(plan, plan.runs, besides))}")
             rows.append((f"`{study}`", profile, *cells))
     return under(text, "# Durations", rows)
 

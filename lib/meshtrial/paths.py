@@ -22,7 +22,7 @@ def reports_root() -> Path:
     return Path(os.environ.get("MESHTRIAL_REPORTS") or CHECKOUT / "papermill_runs")
 
 
-def shown(path: Path) -> str:
+def display_path(path: Path) -> str:
     """A path as a reader in the checkout would type it."""
     for base in (Path.cwd(), CHECKOUT):
         if path.is_relative_to(base):
@@ -32,7 +32,7 @@ def shown(path: Path) -> str:
 
 def word(path: Path) -> str:
     """The same as a word of a shell's command."""
-    return shlex.quote(shown(path))
+    return shlex.quote(display_path(path))
 
 
 def keep_state_inside() -> None:

@@ -22,7 +22,7 @@ Scale = Literal["ratio", "difference"]
 BETWEEN = "between"
 
 
-class Word(StrEnum):
+class VerdictLabel(StrEnum):
     """A verdict in one word, as it is computed, recorded, shown and typed into a gate.
 
     Each with its standing (what was shown; ``open`` where nothing was, ``stopped`` where nothing is compared), its sign
@@ -82,7 +82,7 @@ class Word(StrEnum):
     tone: str
     meaning: str
 
-    def __new__(cls, word: str, *look: Any) -> Word:
+    def __new__(cls, word: str, *look: Any) -> VerdictLabel:
         """The word with its look; type checkers take this for how a word is looked up, too."""
         made = str.__new__(cls, word)
         made._value_ = word
@@ -101,7 +101,10 @@ class Word(StrEnum):
 
 
 # What a difference of a kind of response is called: up, down.
-_DIRECTIONS = {"latency": (Word.SLOWER, Word.FASTER), "resource": (Word.MORE, Word.LESS)}
+_DIRECTIONS = {
+    "latency": (VerdictLabel.SLOWER, VerdictLabel.FASTER),
+    "resource": (VerdictLabel.MORE, VerdictLabel.LESS),
+}
 # How a difference stands to the margin: shown to be larger, shown to be smaller.
 MATERIAL, BELOW_MARGIN = "material", "below margin"
 # The rules of `stats.verdict.decide`, as every legend and page states them.
@@ -112,9 +115,9 @@ QUALIFIERS = {
 }
 
 
-def directions(kind: str) -> tuple[Word, Word]:
+def directions(kind: str) -> tuple[VerdictLabel, VerdictLabel]:
     """What a difference of a response of this kind is called: up, down."""
-    return _DIRECTIONS.get(kind, (Word.HIGHER, Word.LOWER))
+    return _DIRECTIONS.get(kind, (VerdictLabel.HIGHER, VerdictLabel.LOWER))
 
 
 def sentence(word: str, qualifier: str) -> str:

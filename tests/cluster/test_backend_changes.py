@@ -61,7 +61,7 @@ def test_real_requests_obey_a_change(ground: Ground, bed: KubernetesTestbed, tmp
         assert 0 <= one["first_s"] <= one["all_s"] < SHORT["change_every_s"]
         # Of half of the API server's answer, and of what is unknown of two clocks of one machine.
         assert 0 < one["error_s"] < 2
-    assert abs(run.extra["generators_clock"]["behind_s"]) <= run.extra["generators_clock"]["error_s"] + 0.05
+    assert abs(run.extra["generators_clock"]["offset_s"]) <= run.extra["generators_clock"]["error_s"] + 0.05
     if denied:
         assert sum(changes[0]["failed"].values()) > 0
     assert run.responses["obeyed_all_endpoints_s"] > 0

@@ -30,7 +30,7 @@ def bed(cluster: Cluster) -> Iterator[KubernetesTestbed]:
 
 def rollout(treatment: str, **given: Any) -> Study:
     """The study that this treatment is of."""
-    calm = Treatment.parse(treatment).undisturbed.name
+    calm = Treatment.parse(treatment).without_restart.name
     listed = ",".join(dict.fromkeys(("none", calm, treatment)))
     return designed("rollout", {**SHORT, **given, "treatments": listed})
 

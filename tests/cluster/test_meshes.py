@@ -122,7 +122,7 @@ def _by_mesh(metafunc: pytest.Metafunc, name: str, pairs: list[tuple[str, Any, b
 
 
 @dataclass
-class Standing:
+class Installation:
     """A mesh that a testbed of ours installs when it is first used."""
 
     ground: Ground
@@ -161,7 +161,7 @@ class Standing:
 
 
 @pytest.fixture(scope="module")
-def standing(request: pytest.FixtureRequest, ground: Ground) -> Iterator[Standing]:
+def standing(request: pytest.FixtureRequest, ground: Ground) -> Iterator[Installation]:
     """A mesh, for all of its tests; with it goes everything that came with it."""
     mesh = request.param
     ground.require(mesh)
@@ -169,14 +169,14 @@ def standing(request: pytest.FixtureRequest, ground: Ground) -> Iterator[Standin
     with ground.asked_by(bed.meshes[mesh]):
         before = ground.remains()
         try:
-            yield Standing(ground, bed, bed.meshes[mesh], before)
+            yield Installation(ground, bed, bed.meshes[mesh], before)
         finally:
             bed.close()
             left = ground.remains().beyond(before)
     assert left == []
 
 
-def test_case(standing: Standing, case: Case, tmp_path: Path):
+def test_case(standing: Installation, case: Case, tmp_path: Path):
     standing.ground.require_app(case.app)
     run = standing.run(case, tmp_path)
     assert run.failed == []
@@ -201,7 +201,7 @@ def test_case(standing: Standing, case: Case, tmp_path: Path):
     print(f"{case}: {len(run.proofs)} proofs, {run.requests} requests, deployed in {run.deploy_s:.1f} s")
 
 
-def test_without_the_toggle_its_proof_fails(standing: Standing, feature: str, tmp_path: Path):
+def test_without_the_toggle_its_proof_fails(standing: Installation, feature: str, tmp_path: Path):
     """What makes the feature is left out; everything that proves it stays."""
     mesh = standing.mesh
     toggle = mesh.features[feature]
@@ -219,7 +219,7 @@ def test_without_the_toggle_its_proof_fails(standing: Standing, feature: str, tm
 
 
 @WIDE
-def test_another_share_than_the_one_that_is_said_is_found_out(standing: Standing, tmp_path: Path):
+def test_another_share_than_the_one_that_is_said_is_found_out(standing: Installation, tmp_path: Path):
     """A rate of traces is taken for another: spans arrive, but not as many as its proof expects."""
     mesh = standing.mesh
     if "tracing-1pct" not in mesh.features:
@@ -234,7 +234,7 @@ def test_another_share_than_the_one_that_is_said_is_found_out(standing: Standing
 
 
 @WIDE
-def test_a_treatment_without_a_feature_is_found_out_where_it_has_it(standing: Standing, tmp_path: Path):
+def test_a_treatment_without_a_feature_is_found_out_where_it_has_it(standing: Installation, tmp_path: Path):
     """The opposite of an absent feature is left out, so the treatment keeps what it should be without."""
     mesh = standing.mesh
     opposed = [f for f in mesh.features.values() if f.absent]
@@ -247,18 +247,18 @@ def test_a_treatment_without_a_feature_is_found_out_where_it_has_it(standing: St
 
 
 @WIDE
-def test_without_enrolment_the_meshs_own_proofs_fail(standing: Standing, tmp_path: Path):
+def test_without_enrolment_the_meshs_own_proofs_fail(standing: Installation, tmp_path: Path):
     with standing.altered(replace(standing.mesh, enrol=Enrolment())):
         assert standing.run(Case(standing.mesh.name), tmp_path).failed != []
 
 
 @WIDE
-def test_what_stood_is_not_touched(standing: Standing, tmp_path: Path):
+def test_what_stood_is_not_touched(standing: Installation, tmp_path: Path):
     """mesh_install=existing, on the mesh that another session installed."""
     mesh = standing.mesh
     treatment = mesh.name if "mtls" not in mesh.features else f"{mesh.name}+mtls"
     standing.run(Case(treatment), tmp_path)  # so that it stands
-    standing.bed.applier.wait_for_left()  # objects of that run are no part of what stands
+    standing.bed.applier.wait_for_deletions()  # objects of that run are no part of what stands
     before = standing.ground.fingerprint(mesh)
     assert before
     with standing.ground.bed(namespace="guest", mesh_install="existing") as guest:
@@ -272,7 +272,7 @@ def test_what_stood_is_not_touched(standing: Standing, tmp_path: Path):
 
 
 @WIDE  # of Istio, test_backend_runs.py shows it in every run: a mesh that is fresh for each of two runs
-def test_a_second_installation_works_and_nothing_is_left(standing: Standing, tmp_path: Path):
+def test_a_second_installation_works_and_nothing_is_left(standing: Installation, tmp_path: Path):
     bed, mesh = standing.bed, standing.mesh
     ours = bed.namespace
     assert standing.run(Case(mesh.name), tmp_path).failed == []

@@ -17,7 +17,7 @@ from meshtrial.load.ingest import Measurement
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import ComponentUsage, Proof
 from meshtrial.records.store import StudyStore
-from meshtrial.run.progress import Tell
+from meshtrial.run.progress import ProgressCallback
 from meshtrial.run.runner import execute
 from meshtrial.testbed.base import Watch, usage_between
 from meshtrial.testbed.local.testbed import LocalTestbed
@@ -93,7 +93,10 @@ def without_twin(study: Study) -> Study:
 
 
 def executed(
-    study: Study, testbed: LocalTestbed | None = None, tell: Tell = lambda _: None, watch: Watch | None = None
+    study: Study,
+    testbed: LocalTestbed | None = None,
+    tell: ProgressCallback = lambda _: None,
+    watch: Watch | None = None,
 ) -> StudyStore:
     """Run it in the test's folder."""
     testbed = testbed or LocalTestbed(study.options)

@@ -13,7 +13,7 @@ import pytest
 from local.studies import PATIENT, executed, study_of, without_twin
 
 from meshtrial.run.quiet import PATIENCE
-from meshtrial.testbed.local.others import Look, Watch
+from meshtrial.testbed.local.others import LoadSnapshot, Watch
 
 CORES = os.cpu_count() or 1
 # Of one slice, which is long enough for the kernel's ticks.
@@ -61,7 +61,7 @@ def used_ticks(pid: int) -> int:
 
 def watched(own: int) -> Watch:
     """Watch programs, where a process and those that it started are the study's own."""
-    return Watch(replace(Look.now(), own=own))
+    return Watch(replace(LoadSnapshot.now(), own=own))
 
 
 @pytest.fixture

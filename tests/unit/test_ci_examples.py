@@ -16,7 +16,7 @@ from meshtrial.design.studies import STUDIES
 from meshtrial.inference.gate import read_rules
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.vocabulary import Word
+from meshtrial.vocabulary import VerdictLabel
 
 FOLDER = paths.CHECKOUT / "docs" / "ci"
 GITHUB, GITLAB = FOLDER / "github-actions.yml", FOLDER / "gitlab-ci.yml"
@@ -99,7 +99,7 @@ def test_every_rule_that_the_page_shows_is_one():
 
 def test_the_page_says_what_every_verdict_does():
     named = set(re.findall(r"[a-z]+", " ".join(re.findall(r"`([^`\n]+)`", PAGE))))
-    assert [word for word in Word if word not in named] == ["higher", "lower"]
+    assert [word for word in VerdictLabel if word not in named] == ["higher", "lower"]
 
 
 NIGHTLY = (paths.CHECKOUT / "docs" / "how-to" / "nightly.md").read_text()

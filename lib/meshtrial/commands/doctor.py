@@ -61,7 +61,7 @@ def _host() -> str:
 
 
 def _tool(name: str) -> str:
-    return f"{native.version(name)}  ({paths.shown(native.find(name))})"
+    return f"{native.version(name)}  ({paths.display_path(native.find(name))})"
 
 
 def _forkserver() -> str:
@@ -71,7 +71,7 @@ def _forkserver() -> str:
             "install a C compiler (Debian, Ubuntu: gcc and libc6-dev), then `python -m meshtrial.native build`; "
             f"until then {native.WITHOUT}"
         )
-    return f" ({paths.shown(path)})"
+    return f" ({paths.display_path(path)})"
 
 
 def _package(name: str, command: str) -> str:

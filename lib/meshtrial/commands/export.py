@@ -25,5 +25,5 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
     data = read_study(StudyStore.open(arguments.study_dir.resolve()))
     for path in export(data, arguments.out, split_list(arguments.format)):
-        print(f"{paths.shown(path)}  {path.stat().st_size / 1e3:.1f} kB", file=out)
+        print(f"{paths.display_path(path)}  {path.stat().st_size / 1e3:.1f} kB", file=out)
     return 0

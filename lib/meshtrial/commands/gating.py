@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TextIO
 from meshtrial.errors import GateError, UsageError, writing
 
 if TYPE_CHECKING:
-    from meshtrial.inference.gate import Declared, GateOutcome, Rules
+    from meshtrial.inference.gate import DeclaredContrast, GateOutcome, Rules
     from meshtrial.report.frames import Contrasts
 
 
@@ -42,7 +42,9 @@ class Gate:
     def __bool__(self) -> bool:
         return bool(self.rules or self.summary or self.junit)
 
-    def judge(self, contrasts: Contrasts, declared: Sequence[Declared], alpha: float, title: str, out: TextIO) -> None:
+    def judge(
+        self, contrasts: Contrasts, declared: Sequence[DeclaredContrast], alpha: float, title: str, out: TextIO
+    ) -> None:
         """Write the files, say that the gate passes, or raise why it does not, in one line.
 
         It goes by every verdict row, the primary contrasts that were declared, and the error level of a family.

@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         write_history(target, same, arguments.response or same[0].plan.study.primary[0])
     except OSError as error:
         raise UsageError(f"{error.filename}: cannot be written ({error.strerror})") from error
-    print(f"{len(same)} studies of {name}\npage    {paths.shown(target)}", file=out)
+    print(f"{len(same)} studies of {name}\npage    {paths.display_path(target)}", file=out)
     return 0
 
 

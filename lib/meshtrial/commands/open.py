@@ -23,7 +23,7 @@ def add(command: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command; where no browser can be started, the address is the answer."""
     page = newest(paths.reports_root(), arguments.study)
-    print(paths.shown(page), file=out, flush=True)
+    print(paths.display_path(page), file=out, flush=True)
     address = page.resolve().as_uri()
     if not any(os.environ.get(name) for name in _DISPLAYS):
         print(f"there is no display here; in a browser: {address}", file=out)
@@ -44,7 +44,9 @@ def newest(folder: Path, study: str = "") -> Path:
         pages = [one.file(".html") for one, entry in known if entry.study == study or one.records == wanted]
         if known and not pages:
             there = ", ".join(sorted({entry.study for _, entry in known}))
-            raise UsageError(f"{study}: no report under {paths.shown(folder)} is of it; there are some of {there}")
+            raise UsageError(
+                f"{study}: no report under {paths.display_path(folder)} is of it; there are some of {there}"
+            )
     if not pages:
-        raise UsageError(f"{paths.shown(folder)}: holds no report yet; `make study` makes one")
+        raise UsageError(f"{paths.display_path(folder)}: holds no report yet; `make study` makes one")
     return max(pages, key=lambda path: path.stat().st_mtime)

@@ -24,7 +24,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     target = arguments.out or Path(f"{store.path.parent.name}-{store.path.name}{packed.SUFFIX}")
     without = split_list(arguments.without)
     packed.pack(store.path, target, without)
-    print(f"{paths.shown(target)}  {target.stat().st_size / 1e6:.2f} MB", file=out)
+    print(f"{paths.display_path(target)}  {target.stat().st_size / 1e6:.2f} MB", file=out)
     for line in machine.told(packed.files(store.path, without)):
         print(line, file=out)
     return 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 from meshtrial.errors import UsageError, writing
 
 if TYPE_CHECKING:
-    from meshtrial.planning.blocks import Ask
+    from meshtrial.planning.blocks import PlanRequest
     from meshtrial.records.dataset import StudyData
 
 
@@ -42,10 +42,10 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     return 0
 
 
-def ask_of(arguments: argparse.Namespace, data: StudyData) -> Ask:
+def ask_of(arguments: argparse.Namespace, data: StudyData) -> PlanRequest:
     """The checked request; an option that cannot be is named with what is allowed."""
     from meshtrial.design.responses import declared_margins, find_response
-    from meshtrial.planning.blocks import Ask
+    from meshtrial.planning.blocks import PlanRequest
 
     response, _ = find_response(arguments.response)
     recorded = set(data.table["response"].to_list())
@@ -70,4 +70,4 @@ def ask_of(arguments: argparse.Namespace, data: StudyData) -> Ask:
         if response.name not in given:
             raise UsageError(f"--margin {arguments.margin}: must be of {arguments.response}, e.g. 5%")
         margin = given[response.name]
-    return Ask(response, margin, alpha, arguments.power, max(1, contrasts))
+    return PlanRequest(response, margin, alpha, arguments.power, max(1, contrasts))

@@ -27,10 +27,10 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.records.parts import Part
 from meshtrial.records.store import StudyStore, read_json
 from meshtrial.run.progress import Lines, shown
-from meshtrial.run.trial import HANDOFF, LOOK, Trial, go_on, kept
+from meshtrial.run.trial import HANDOFF, LOOK, Trial, kept, resume_command
 from meshtrial.signals import end_tasks, interruptible
 from meshtrial.temporary import PrivateFolder
-from meshtrial.testbed.local.others import Look
+from meshtrial.testbed.local.others import LoadSnapshot
 from meshtrial.typed import shortened
 
 # How long an interrupted kernel may take to remove what it deployed, before it is killed: processes die with it anyway,
@@ -173,7 +173,11 @@ def run_notebook(
     announced = Trial(study, given).announced()
     if announced:
         print(announced, file=out)
-        print(f"meanwhile: `meshtrial status`, and {paths.shown(paths.studies_root() / study)}", file=out, flush=True)
+        print(
+            f"meanwhile: `meshtrial status`, and {paths.display_path(paths.studies_root() / study)}",
+            file=out,
+            flush=True,
+        )
     folder, store = reports or paths.reports_root(), None
     try:
         notebook = new_notebook(study, folder)
@@ -185,11 +189,11 @@ def run_notebook(
         if isinstance(error, OSError):
             raise error
         if error is not None and notebook.exists():
-            _say_at_its_top(notebook, error, store, study, given)
+            _mark_unfinished(notebook, error, store, study, given)
         data = _publish(study, notebook, store, error, out)
     except OSError as unwritten:
-        why = f"{paths.shown(folder)}: the report cannot be written ({unwritten.strerror or unwritten})"
-        left = "nothing was recorded" if store is None else f"{kept(store)}; `{go_on(store)}` goes on"
+        why = f"{paths.display_path(folder)}: the report cannot be written ({unwritten.strerror or unwritten})"
+        left = "nothing was recorded" if store is None else f"{kept(store)}; `{resume_command(store)}` goes on"
         raise MeshtrialError(f"{why}; {left}") from None
     # matplotlib takes a second to load, which other commands need not wait for.
     from meshtrial.report import frames
@@ -236,15 +240,15 @@ def _execute(
     with closing(PrivateFolder("meshtrial-run-")) as private, interruptible(end_tasks):
         handoff = private.path / "handoff.json"
         with suppress(OSError):  # no /proc, and so no local study
-            Look.now().write(private.path / LOOK)
+            LoadSnapshot.now().write(private.path / LOOK)
         # What the kernel puts into its temporary folder goes with ours, even when the kernel is killed outright.
         changed = {HANDOFF: str(handoff), "TMPDIR": str(private.path)}
         with shown(out) as tell, closing(Lines(tell)) as lines:
-            error = _papermill(source, notebook, given, changed, reached_in(private.path), lines)
+            error = _papermill(source, notebook, given, changed, kernel_connection(private.path), lines)
         return error, StudyStore.open(Path(read_json(handoff)["study_dir"])) if handoff.exists() else None
 
 
-def reached_in(folder: Path) -> Mapping[str, str]:
+def kernel_connection(folder: Path) -> Mapping[str, str]:
     """How the kernel is reached: by sockets in a folder of ours, where a key for them lies too.
 
     jupyter_client asks for free ports of the machine, lets them go, and the kernel binds them a second later: whatever
@@ -323,43 +327,43 @@ def _publish(
             data=data,
             plan=None if store is None else store.plan,
             data_dir=None if store is None else store.path,
-            message="" if error is None else _what_ended_it(error),
+            message="" if error is None else _failure_reason(error),
         )
     index = catalogue.write_index(notebook.parent, paths.studies_root())
     if error is not None:
         if store is not None:
-            print(f"{kept(store)}; to go on:\n  {go_on(store)}", file=out, flush=True)
+            print(f"{kept(store)}; to go on:\n  {resume_command(store)}", file=out, flush=True)
         if isinstance(error, KeyboardInterrupt | MeshtrialError):
             raise error
         raise _from_notebook(error, notebook)
     if data is None:
-        raise MeshtrialError(f"{paths.shown(notebook)}: ended without recording a study; read its last cell")
+        raise MeshtrialError(f"{paths.display_path(notebook)}: ended without recording a study; read its last cell")
     print(f"\n{tables.headline(data)}\n", file=out)
-    print(f"records  {paths.shown(data.path)}", file=out)
-    print(f"report   {paths.shown(page)}", file=out)
-    print(f"index    {paths.shown(index)}", file=out)
+    print(f"records  {paths.display_path(data.path)}", file=out)
+    print(f"report   {paths.display_path(page)}", file=out)
+    print(f"index    {paths.display_path(index)}", file=out)
     out.flush()
     return data
 
 
-def _what_ended_it(error: BaseException) -> str:
+def _failure_reason(error: BaseException) -> str:
     """In a few words, as a reader of the notebook needs it."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
     return str(getattr(error, "evalue", "") or error)
 
 
-def _say_at_its_top(
+def _mark_unfinished(
     notebook: Path, error: BaseException, store: StudyStore | None, study: str, given: Mapping[str, Any]
 ) -> None:
-    from meshtrial.report.html import say_not_whole
+    from meshtrial.report.html import add_unfinished_banner
 
     if store is None:
         parts = [part for name, value in given.items() for part in ("-p", f"{name}={value}")]
         command = shlex.join(["meshtrial", "run", study, *parts])
-        say_not_whole(notebook, _what_ended_it(error), "Nothing was recorded", command)
+        add_unfinished_banner(notebook, _failure_reason(error), "Nothing was recorded", command)
     else:
-        say_not_whole(notebook, _what_ended_it(error), kept(store), go_on(store))
+        add_unfinished_banner(notebook, _failure_reason(error), kept(store), resume_command(store))
 
 
 def _from_notebook(error: Any, notebook: Path) -> MeshtrialError:
@@ -371,4 +375,4 @@ def _from_notebook(error: Any, notebook: Path) -> MeshtrialError:
         return kinds[name](value)
     lines = getattr(error, "traceback", [])
     print("\n".join(lines[-1:]), file=sys.stderr)
-    return MeshtrialError(f"{name}: {value} (the whole notebook: {paths.shown(notebook)})")
+    return MeshtrialError(f"{name}: {value} (the whole notebook: {paths.display_path(notebook)})")

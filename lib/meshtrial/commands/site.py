@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         return _publish(arguments.out.resolve(), arguments.studies, arguments.base_url, out)
     if arguments.base_url:
         raise UsageError("--base-url: is for a site; name its folder too, meshtrial site OUT --base-url URL")
-    print(paths.shown(write_index(paths.reports_root(), paths.studies_root())), file=out)
+    print(paths.display_path(write_index(paths.reports_root(), paths.studies_root())), file=out)
     return 0
 
 
@@ -56,11 +56,11 @@ def _publish(root: Path, chosen: list[Path], base: str, out: TextIO) -> int:
     for folder in chosen or [*sorted({records for _, records in _reports()}), *samples().values()]:
         try:
             published = _published(folder, root, out)
-            print(f"{paths.shown(root)}/{published.address}index.html", file=out, flush=True)
+            print(f"{paths.display_path(root)}/{published.address}index.html", file=out, flush=True)
         except MeshtrialError as error:
             if chosen:
                 raise
-            print(f"left out: {paths.shown(folder)}: {error}", file=out)
+            print(f"left out: {paths.display_path(folder)}: {error}", file=out)
     studies, broken = all_published(root)
     with writing(root, UsageError):
         index = write_site_index(root, studies, broken, base_url)
@@ -68,7 +68,7 @@ def _publish(root: Path, chosen: list[Path], base: str, out: TextIO) -> int:
         print(f"listed without its verdict: {reason}", file=out)
     if not base_url and (root / FEED).is_file():
         print(f"{FEED} is as it was; --base-url URL writes it again", file=out)
-    print(f"site    {paths.shown(index)}, studies: {len(studies)}", file=out)
+    print(f"site    {paths.display_path(index)}, studies: {len(studies)}", file=out)
     return 0
 
 

@@ -11,7 +11,7 @@ from meshtrial.records.listing import recorded_in
 from meshtrial.records.parts import part_of
 from meshtrial.records.store import StudyStore
 from meshtrial.run import duration
-from meshtrial.run.trial import complete, go_on
+from meshtrial.run.trial import complete, resume_command
 
 
 def run(_: argparse.Namespace, out: TextIO) -> int:
@@ -20,7 +20,7 @@ def run(_: argparse.Namespace, out: TextIO) -> int:
     # Where a plan is gone there are runs without a study, and that is told.
     folders = sorted({*recorded_in(root), *(runs.parent for runs in root.glob("*/*/runs"))})
     if not folders:
-        print(f"no study is recorded under {paths.shown(root)}; `make study` records one", file=out)
+        print(f"no study is recorded under {paths.display_path(root)}; `make study` records one", file=out)
     for folder in folders:
         print(line(folder), file=out)
     return 0
@@ -38,13 +38,15 @@ def line(path: Path) -> str:
         blocks = f"{len(finished_blocks(store.plan, records))} of {len(store.blocks)} blocks"
         state = "whole" if complete(store, records) else f"provisional, {blocks}"
         if store.running:
-            besides_s = duration.expected_besides_s(store.plan, records, paths.studies_root())
+            overhead_s = duration.expected_overhead_s(store.plan, records, paths.studies_root())
             waiting = [run for run in store.runs_here() if run.run_id not in done]
-            left_s = duration.left_s(store.plan, waiting, besides_s)
-            state = f"running, {blocks}, {duration.said(store.plan, left_s)}"
+            remaining_s = duration.remaining_s(store.plan, waiting, overhead_s)
+            state = f"running, {blocks}, {duration.said(store.plan, remaining_s)}"
         state += f", part {part}" if part else ""
         if damaged:
-            state += f", {len(damaged)} damaged ({next(iter(damaged)).name}); {go_on(store)} makes them again"
-        return f"{paths.shown(path)}  {state}  {len(done)}/{len(store.runs_here())} runs, {failed} attempts failed"
+            state += f", {len(damaged)} damaged ({next(iter(damaged)).name}); {resume_command(store)} makes them again"
+        return (
+            f"{paths.display_path(path)}  {state}  {len(done)}/{len(store.runs_here())} runs, {failed} attempts failed"
+        )
     except MeshtrialError as error:
-        return f"{paths.shown(path)}  unreadable: {error}"
+        return f"{paths.display_path(path)}  unreadable: {error}"

@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     if what.suffix == packed.SUFFIX:
         # Never one that was unpacked before: this very file is asked about.
         with tempfile.TemporaryDirectory(prefix="meshtrial-verify-") as private:
-            return _verify(packed.unpack(what, Path(private)), [], paths.shown(what), out)
+            return _verify(packed.unpack(what, Path(private)), [], paths.display_path(what), out)
     path, problems = _folder_of(what)
     return _verify(path, problems, str(path), out)
 

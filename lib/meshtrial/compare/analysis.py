@@ -18,7 +18,7 @@ from meshtrial.compare.runs import Finding, Run, Sample
 from meshtrial.design.responses import Response, requests_needed
 from meshtrial.design.study import TWIN_SUFFIX
 from meshtrial.errors import UsageError
-from meshtrial.inference.gate import Declared
+from meshtrial.inference.gate import DeclaredContrast
 from meshtrial.inference.rows import median_of, usable_margin, verdict_row
 from meshtrial.margin import Margin
 from meshtrial.records.schema import VerdictRow
@@ -38,7 +38,9 @@ class Outcome:
     rows: tuple[VerdictRow, ...]  # one row per metric and treatment; the A/A twin's stand last in their metric
     findings: tuple[Finding, ...]  # of the sample, and why a metric is not reported
     alpha: float
-    primary: tuple[Declared, ...] = ()  # the contrasts of the first metrics, also of those that could not be compared
+    primary: tuple[
+        DeclaredContrast, ...
+    ] = ()  # the contrasts of the first metrics, also of those that could not be compared
 
 
 def analyse(
@@ -81,7 +83,9 @@ def analyse(
             )
             rows += _family_rows(sample, metric, family)
     limits = limit_sentences(sample, names, alpha)
-    primary = tuple(Declared("", metric, name, sample.baseline) for metric in metrics[:MOST_PRIMARY] for name in names)
+    primary = tuple(
+        DeclaredContrast("", metric, name, sample.baseline) for metric in metrics[:MOST_PRIMARY] for name in names
+    )
     return Outcome(sample, tuple(limits), tuple(kept), tuple(rows), tuple(findings), alpha, primary)
 
 

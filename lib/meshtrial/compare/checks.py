@@ -15,7 +15,7 @@ from meshtrial.design.study import Gates
 from meshtrial.errors import UsageError
 from meshtrial.load.recorded import differences
 from meshtrial.stats.ranktests import FloatArray, rank_sum_p
-from meshtrial.vocabulary import Word
+from meshtrial.vocabulary import VerdictLabel
 
 # Findings on an order in which drift reads as an effect.
 SEQUENTIAL, MOSTLY_BEFORE = CONFOUNDED = ("sequential-order", "mostly-before")
@@ -47,7 +47,7 @@ def check(by_treatment: Mapping[str, Sequence[Run]]) -> tuple[Finding, ...]:
     findings = [
         *_copies(runs),
         *_same_content(runs),
-        *_nonsense(runs),
+        *_contradictions(runs),
         *_settings(runs),
         *_sizes(runs),
         *_kinds(runs),
@@ -82,7 +82,7 @@ def _same_content(runs: Sequence[Run]) -> Iterator[Finding]:
             yield Finding("copied-run", f"{run.name} {when}holds {same}: a copy is no second run", True)
 
 
-def _nonsense(runs: Sequence[Run]) -> Iterator[Finding]:
+def _contradictions(runs: Sequence[Run]) -> Iterator[Finding]:
     """Numbers of one file that contradict each other: it was edited, or put together from several runs."""
     for run in runs:
         settings = run.settings
@@ -155,7 +155,7 @@ def _kinds(runs: Sequence[Run]) -> Iterator[Finding]:
         text = f"{listed} come by their percentiles in different ways; give the same kind for all runs"
         yield Finding("different-kinds", text, True)
     for kind, run in sorted(first.items()):
-        unsaid = _unsaid(run)
+        unsaid = _missing_settings(run)
         if unsaid:
             text = f"{kind} files do not say {', '.join(unsaid)}: make sure yourself that they were equal"
             yield Finding("settings-unknown", text, False)
@@ -164,7 +164,7 @@ def _kinds(runs: Sequence[Run]) -> Iterator[Finding]:
             yield Finding("failures-unknown", text, False)
 
 
-def _unsaid(run: Run) -> list[str]:
+def _missing_settings(run: Run) -> list[str]:
     """Settings that must be equal and stand in no file of this kind."""
     settings = run.settings
     if settings is None:
@@ -204,7 +204,7 @@ def delivered(run: Run) -> float | None:
     return settings.actual_rps / settings.requested_rps
 
 
-def _missed_its_rate(run: Run) -> bool:
+def _rate_not_reached(run: Run) -> bool:
     share = delivered(run)
     return share is not None and share < 1 - _GATES.rate_tolerance
 
@@ -213,13 +213,13 @@ def _failed_too_many(run: Run) -> bool:
     return run.values.get("error_ratio", 0.0) > _GATES.error_ratio
 
 
-def stopped(by_treatment: Mapping[str, Sequence[Run]]) -> dict[str, Word]:
+def stopped(by_treatment: Mapping[str, Sequence[Run]]) -> dict[str, VerdictLabel]:
     """Treatments without a latency to compare, by what happened in more than half of their runs.
 
     Too many of the requests failed (invalid: what is left is no latency), or the asked rate was missed (saturated: a
     result).
     """
-    words = ((Word.SATURATED, _missed_its_rate), (Word.INVALID, _failed_too_many))
+    words = ((VerdictLabel.SATURATED, _rate_not_reached), (VerdictLabel.INVALID, _failed_too_many))
     return {
         name: word for word, bad in words for name, runs in by_treatment.items() if 2 * sum(map(bad, runs)) > len(runs)
     }

@@ -40,7 +40,7 @@ def read_treatment(
     files = [file for pattern in patterns for file in _expand(pattern)]
     if len(set(files)) < len(files):
         twice = next(file for file in files if files.count(file) > 1)
-        raise UsageError(f"{paths.shown(twice)}: is named twice")
+        raise UsageError(f"{paths.display_path(twice)}: is named twice")
     folders = {file.parent for file in files}
     if not name:
         common = next(iter(folders)).name if len(folders) == 1 else ""
@@ -90,7 +90,7 @@ def _natural(path: Path) -> list[tuple[int, str]]:
 
 def run_of(treatment: str, file: Path, sample_floor: float) -> Run:
     """The run that a file holds."""
-    return _run(treatment, paths.shown(file), [file], read_file(file, sample_floor))
+    return _run(treatment, paths.display_path(file), [file], read_file(file, sample_floor))
 
 
 def merged_run(treatment: str, files: Sequence[Path], sample_floor: float) -> Run:
@@ -98,7 +98,7 @@ def merged_run(treatment: str, files: Sequence[Path], sample_floor: float) -> Ru
     parts = [read_file(file, sample_floor) for file in files]
     folder = files[0].parent
     merged = parts[0] if len(parts) == 1 else _merged(folder, parts, sample_floor)
-    return _run(treatment, paths.shown(folder), files, merged)
+    return _run(treatment, paths.display_path(folder), files, merged)
 
 
 def _run(treatment: str, name: str, files: Sequence[Path], read: Recorded) -> Run:
@@ -124,7 +124,7 @@ def _merged(folder: Path, parts: Sequence[Recorded], sample_floor: float) -> Rec
     if len(kinds) > 1 or 0 < len(results) < len(parts):
         listed = " and ".join(sorted(kinds))
         raise UsageError(
-            f"{paths.shown(folder)}: holds files of different forms ({listed}); merge files of one form "
+            f"{paths.display_path(folder)}: holds files of different forms ({listed}); merge files of one form "
             "(a result and its log are the same requests)"
         )
     notes = dict.fromkeys(note for part in parts for note in part.notes)
@@ -155,8 +155,9 @@ def _pool(part: Recorded, folder: Path) -> Pool:
     if part.settings is None:  # an access log, which alone says nothing of the load
         return Requests(read_access_log(part.path).filter("ok")["latency_s"].to_numpy(), CLOCK_S)
     raise UsageError(
-        f"{paths.shown(folder)}: {part.kind} files cannot be merged: they hold percentiles, and neither requests nor "
-        "counts of them; merge a form that keeps these (docs/reference/formats.md), or let one generator make a run"
+        f"{paths.display_path(folder)}: {part.kind} files cannot be merged: they hold percentiles, but neither "
+        "requests nor counts of them; merge a form that keeps these (docs/reference/formats.md), or let one generator "
+        "make a run"
     )
 
 
@@ -164,7 +165,7 @@ def _one_load(folder: Path, loads: Sequence[LoadSettings]) -> LoadSettings | Non
     """The load of all generators together; None where their files say nothing of it."""
     for difference in differences(loads):
         if difference.blocking and difference.setting not in _SHARED:
-            raise UsageError(f"{paths.shown(folder)}: generators of one run are not alike, {difference}")
+            raise UsageError(f"{paths.display_path(folder)}: generators of one run are not alike, {difference}")
     if not loads:
         return None
     totals: dict[str, Any] = {}

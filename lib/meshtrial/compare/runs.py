@@ -6,7 +6,7 @@ from pathlib import Path
 
 from meshtrial.errors import UsageError
 from meshtrial.load.settings import LoadSettings
-from meshtrial.vocabulary import Warning, Word
+from meshtrial.vocabulary import VerdictLabel, Warning
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Sample:
     pairing: str = ""  # in words, how the pairs were formed; empty where they are not
     findings: tuple[Finding, ...] = ()
     # Treatments that most of the time did not deliver the asked rate (saturated), or failed requests (invalid)
-    stopped: Mapping[str, Word] = field(default_factory=dict)
+    stopped: Mapping[str, VerdictLabel] = field(default_factory=dict)
 
     @property
     def paired(self) -> bool:

@@ -15,7 +15,7 @@ SECOND_STATUS = "202"
 
 
 @dataclass(frozen=True)
-class Step:
+class ChangeStep:
     """One change, and what requests have to tell of it."""
 
     change: str  # which of :data:`CHANGES`
@@ -30,11 +30,11 @@ class Step:
         return REFUSED in (self.before, self.after)
 
 
-def _both_ways(change: str, there: str, back: str, after: str) -> tuple[Step, Step]:
-    return Step(change, True, there, FIRST, after), Step(change, False, back, after, FIRST)
+def _both_ways(change: str, there: str, back: str, after: str) -> tuple[ChangeStep, ChangeStep]:
+    return ChangeStep(change, True, there, FIRST, after), ChangeStep(change, False, back, after, FIRST)
 
 
-CHANGES: dict[str, tuple[Step, Step]] = {
+CHANGES: dict[str, tuple[ChangeStep, ChangeStep]] = {
     "authorization": _both_ways("authorization", "deny", "allow", REFUSED),
     "weight": _both_ways("weight", "weight", "weight", SECOND),
     "endpoints": _both_ways("endpoints", "endpoints", "endpoints", SECOND),
@@ -48,7 +48,7 @@ LABELS = {
 }
 
 
-def steps(changes: Sequence[str], cycles: int = 1) -> tuple[Step, ...]:
+def steps(changes: Sequence[str], cycles: int = 1) -> tuple[ChangeStep, ...]:
     """What is changed one after another: each change there and back, and all of them again in every cycle."""
     return tuple(step for change in changes for step in CHANGES[change]) * cycles
 

@@ -55,10 +55,10 @@ def require_possible(load: Load) -> None:
             f"protocol = 'tcp': set payload_bytes, which are sent and echoed, to {LEAST_TCP_BYTES} or more; "
             "response_bytes and headers belong to HTTP"
         )
-    left_s = load.duration_s - load.restart_at_s
-    if load.around_s > left_s:
+    remaining_s = load.duration_s - load.restart_at_s
+    if load.around_s > remaining_s:
         raise UsageError(
-            f"around_s = {load.around_s:g}: must be at most what is left of duration_s after restart_at_s, {left_s:g}"
+            f"around_s = {load.around_s:g}: must be at most the rest of duration_s after restart_at_s, {remaining_s:g}"
         )
     if load.closed_loop or load.search:
         return

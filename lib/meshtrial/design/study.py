@@ -117,7 +117,7 @@ class Treatment:
         return f"{self.dataplane}@{self.version}" if self.version else self.dataplane
 
     @property
-    def undisturbed(self) -> Treatment:
+    def without_restart(self) -> Treatment:
         """The same without its restart."""
         return dataclasses.replace(self, restart="")
 

@@ -25,7 +25,7 @@ from meshtrial.records.parts import place_of_block
 from meshtrial.records.schema import RunRecord, VerdictRow
 from meshtrial.records.store import StudyStore, write_json
 from meshtrial.records.tables import include, runs_table
-from meshtrial.vocabulary import Word
+from meshtrial.vocabulary import VerdictLabel
 
 STOPPING = "stopping.json"
 
@@ -64,7 +64,7 @@ def judge(
         return rows
     # The numbers of a study that is not finished, without a verdict: one would be an early look at it.
     far = f"{len(finished_blocks(plan, records))} of {plan.study.blocks} blocks"
-    return [replace(row, verdict=Word.PROVISIONAL, qualifier=far, blocks_needed=None) for row in rows]
+    return [replace(row, verdict=VerdictLabel.PROVISIONAL, qualifier=far, blocks_needed=None) for row in rows]
 
 
 def analyse(store: StudyStore) -> StudyData:

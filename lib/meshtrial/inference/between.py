@@ -26,10 +26,14 @@ from meshtrial.inference.values import FloatArray, LoadBlocks
 from meshtrial.margin import Margin
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.store import write_json
-from meshtrial.vocabulary import Word
+from meshtrial.vocabulary import VerdictLabel
 
 LEAST_BLOCKS = 2
-WORDS = {Word.EQUIVALENT: "agree within the margin", Word.INCONCLUSIVE: "open", Word.DEPENDENT: "open"}
+WORDS = {
+    VerdictLabel.EQUIVALENT: "agree within the margin",
+    VerdictLabel.INCONCLUSIVE: "open",
+    VerdictLabel.DEPENDENT: "open",
+}
 # What two plans of one question may differ in without being another question.
 _OF_ITS_OWN = ("seed", "study_dir", "run_missing", "kubeconfig", "context", "namespace", "cluster_file")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.parts import part_of
 from meshtrial.records.schema import GateResult, RunRecord
-from meshtrial.vocabulary import Word
+from meshtrial.vocabulary import VerdictLabel
 
 # The advice of a check's message stands behind the first colon or semicolon that is in no brackets.
 _ADVICE = re.compile(r"[:;] (?![^(]*\))")
@@ -32,8 +32,8 @@ def ending(data: StudyData, *, measured: bool = True) -> Ending:
     judged = [row for row in data.verdicts if not row.exploratory]
     words = {row.verdict for row in judged if not row.twin} or {row.verdict for row in judged}
     # A part of a divided study gives no verdict by itself.
-    is_due = part_of(data.plan, data.environment) is None and (measured or Word.PROVISIONAL not in words)
-    return Ending(not is_due or not words <= {Word.INVALID, Word.PROVISIONAL}, _excluded(data))
+    is_due = part_of(data.plan, data.environment) is None and (measured or VerdictLabel.PROVISIONAL not in words)
+    return Ending(not is_due or not words <= {VerdictLabel.INVALID, VerdictLabel.PROVISIONAL}, _excluded(data))
 
 
 def _excluded(data: StudyData) -> str:

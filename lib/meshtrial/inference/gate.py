@@ -21,7 +21,7 @@ from meshtrial.design.responses import REGISTRY, Response
 from meshtrial.errors import UsageError
 from meshtrial.inference.rows import primary_names
 from meshtrial.records.schema import ContrastKey, VerdictRow
-from meshtrial.vocabulary import BELOW_MARGIN, MATERIAL, Word, directions
+from meshtrial.vocabulary import BELOW_MARGIN, MATERIAL, VerdictLabel, directions
 
 # As they are typed, and as a verdict's row has them.
 QUALIFIERS = {qualifier.replace(" ", "-"): qualifier for qualifier in (MATERIAL, BELOW_MARGIN)}
@@ -33,10 +33,10 @@ MOST_NAMED = 3
 class Rule:
     """A verdict's word, and the qualifier it must have where one is named."""
 
-    word: Word
+    word: VerdictLabel
     qualifier: str = ""
 
-    def matches(self, word: Word, qualifier: str) -> bool:
+    def matches(self, word: VerdictLabel, qualifier: str) -> bool:
         """Whether a verdict is meant."""
         return word == self.word and (not self.qualifier or qualifier == QUALIFIERS[self.qualifier])
 
@@ -60,7 +60,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredContrast:
     """A primary contrast that was declared: it is to have a verdict."""
 
     load: str
@@ -83,14 +83,14 @@ class Declared:
 class Judged:
     """A primary contrast, its row where it has a verdict at all, and the option that it breaks, with its words."""
 
-    declared: Declared
+    declared: DeclaredContrast
     row: VerdictRow | None
     broken: str = ""
 
     @property
-    def word(self) -> Word:
+    def word(self) -> VerdictLabel:
         """The verdict's word; what has no verdict is invalid."""
-        return self.row.verdict if self.row else Word.INVALID
+        return self.row.verdict if self.row else VerdictLabel.INVALID
 
     @property
     def sentence(self) -> str:
@@ -141,7 +141,7 @@ class GateOutcome:
         broken = [one for one in self.judged if one.broken]
         if not broken:
             counted = Counter(one.word for one in self.judged)
-            words = ", ".join(f"{counted[word]} {word}" for word in Word if word in counted)
+            words = ", ".join(f"{counted[word]} {word}" for word in VerdictLabel if word in counted)
             head = "gate passed: " if self.rules else ""
             return f"{head}{many} primary contrast{'s' * (many > 1)}: {words}"
         named = "; ".join(f"{one} ({one.broken})" for one in broken[:MOST_NAMED])
@@ -153,7 +153,7 @@ def read_rules(fail_on: Iterable[str] = (), require: Iterable[str] = ()) -> Rule
     """Rules as they are typed: ``slower,more`` or ``slower:material``, an item for every time the option was given."""
     rules = Rules(_read(FAIL_ON, fail_on), _read(REQUIRE, require))
     for rule in rules.require:
-        if rule.word is Word.PROVISIONAL:
+        if rule.word is VerdictLabel.PROVISIONAL:
             raise UsageError(f"{REQUIRE} provisional: an unfinished study passes no gate; leave it out")
         if rule in rules.fail_on:
             raise UsageError(f"{FAIL_ON} and {REQUIRE} both name {rule}: no verdict could pass by it; leave one out")
@@ -164,17 +164,17 @@ def _read(option: str, texts: Iterable[str]) -> tuple[Rule, ...]:
     texts = list(texts)
     items = [item for text in texts for item in split_list(text)]
     if texts and not items:
-        raise UsageError(f"{option}: names no verdict; must be one of {', '.join(Word)}")
+        raise UsageError(f"{option}: names no verdict; must be one of {', '.join(VerdictLabel)}")
     return tuple(dict.fromkeys(_rule(option, item) for item in items))
 
 
 def _rule(option: str, item: str) -> Rule:
     typed, colon, qualifier = item.partition(":")
-    if typed not in [*Word]:
-        raise UsageError(f"{option} {item}: no verdict is called {typed!r}; must be one of {', '.join(Word)}")
-    word = Word(typed)
+    if typed not in [*VerdictLabel]:
+        raise UsageError(f"{option} {item}: no verdict is called {typed!r}; must be one of {', '.join(VerdictLabel)}")
+    word = VerdictLabel(typed)
     if colon and not word.different:
-        different = ", ".join(one for one in Word if one.different)
+        different = ", ".join(one for one in VerdictLabel if one.different)
         raise UsageError(f"{option} {item}: only a difference has a qualifier, one of {different}")
     if colon and qualifier not in QUALIFIERS:
         allowed = " and ".join(f"{word}:{name}" for name in QUALIFIERS)
@@ -182,18 +182,18 @@ def _rule(option: str, item: str) -> Rule:
     return Rule(word, qualifier)
 
 
-def declared_by(plan: Plan) -> tuple[Declared, ...]:
+def declared_by(plan: Plan) -> tuple[DeclaredContrast, ...]:
     """The primary contrasts that a plan declares, the twin's apart."""
     study = plan.study
     return tuple(
-        Declared(load.label, REGISTRY[name], contrast.treatment, contrast.baseline, contrast.family)
+        DeclaredContrast(load.label, REGISTRY[name], contrast.treatment, contrast.baseline, contrast.family)
         for load in study.loads
         for name in primary_names(plan, load.label)
         for contrast in study.all_contrasts()
     )
 
 
-def judge(rows: Sequence[VerdictRow], declared: Sequence[Declared], rules: Rules, alpha: float) -> GateOutcome:
+def judge(rows: Sequence[VerdictRow], declared: Sequence[DeclaredContrast], rules: Rules, alpha: float) -> GateOutcome:
     """Hold every declared primary contrast against the rules.
 
     Rows of the twin and exploratory ones are passed over. A declared contrast without a row is invalid, and never
@@ -205,10 +205,10 @@ def judge(rows: Sequence[VerdictRow], declared: Sequence[Declared], rules: Rules
 
 
 def _broken(row: VerdictRow | None, rules: Rules) -> str:
-    word, qualifier = (row.verdict, row.qualifier) if row else (Word.INVALID, "")
+    word, qualifier = (row.verdict, row.qualifier) if row else (VerdictLabel.INVALID, "")
     for rule in rules.fail_on:
         if rule.matches(word, qualifier):
             return f"{FAIL_ON} {rule}"
     if rules.require and (row is None or not any(rule.matches(word, qualifier) for rule in rules.require)):
         return f"{REQUIRE} {','.join(map(str, rules.require))}"
-    return "an unfinished study passes no gate" if rules and word is Word.PROVISIONAL else ""
+    return "an unfinished study passes no gate" if rules and word is VerdictLabel.PROVISIONAL else ""

@@ -50,7 +50,7 @@ class Amount:
 
 
 @dataclass(frozen=True)
-class Bill:
+class CostEstimate:
     """What a treatment costs more than the baseline at one load."""
 
     load: str
@@ -65,7 +65,7 @@ class Bill:
     million: Amount  # CPU of app and data plane for a million requests
 
 
-def bills(data: StudyData, prices: Prices) -> tuple[Bill, ...]:
+def bills(data: StudyData, prices: Prices) -> tuple[CostEstimate, ...]:
     """Every treatment but the twin against the baseline, load by load; a searched load has no rate of its own."""
     study = data.plan.study
     several = []
@@ -77,7 +77,7 @@ def bills(data: StudyData, prices: Prices) -> tuple[Bill, ...]:
     return tuple(several)
 
 
-def _bill(data: StudyData, prices: Prices, load: str, treatment: str) -> Bill | None:
+def _bill(data: StudyData, prices: Prices, load: str, treatment: str) -> CostEstimate | None:
     baseline = data.plan.study.baseline.name
     pair, metered = (treatment, baseline), ("path_cpu_cores", "path_memory_bytes", "path_cpu_s_per_request")
     runs = included_blocks(data, load).complete(pair, *metered)
@@ -96,7 +96,7 @@ def _bill(data: StudyData, prices: Prices, load: str, treatment: str) -> Bill | 
         return stats.hodges_lehmann(money[0] - money[1], data.plan.study.alpha)
 
     month, control = added(monthly("path")), np.nan_to_num(monthly("control_plane"), nan=0.0)
-    return Bill(
+    return CostEstimate(
         load=load,
         treatment=treatment,
         baseline=baseline,

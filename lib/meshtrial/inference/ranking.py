@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from meshtrial.design.responses import REGISTRY, Response
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
-from meshtrial.vocabulary import BETWEEN, Word, directions
+from meshtrial.vocabulary import BETWEEN, VerdictLabel, directions
 
 
 @dataclass(frozen=True)
-class Place:
+class RankRange:
     """Where a treatment stands among the others."""
 
     treatment: str
@@ -41,7 +41,7 @@ class Ranking:
 
     load: str
     response: Response
-    places: tuple[Place, ...]
+    places: tuple[RankRange, ...]
 
     @property
     def shown(self) -> int:
@@ -64,14 +64,14 @@ def rankings(data: StudyData) -> tuple[Ranking, ...]:
                 row
                 for row in data.verdicts
                 if (row.load, row.response, row.family) == (load.label, name, BETWEEN)
-                and row.verdict is not Word.PROVISIONAL
+                and row.verdict is not VerdictLabel.PROVISIONAL
             ]
             if any(row.verdict.standing != "stopped" for row in rows):
                 ranked.append(Ranking(load.label, REGISTRY[name], _places(rows, REGISTRY[name])))
     return tuple(ranked)
 
 
-def _places(rows: list[VerdictRow], response: Response) -> tuple[Place, ...]:
+def _places(rows: list[VerdictRow], response: Response) -> tuple[RankRange, ...]:
     higher, lower = directions(response.kind)
     if response.kind in ("level", "throughput"):  # more of it is better
         higher, lower = lower, higher
@@ -84,5 +84,5 @@ def _places(rows: list[VerdictRow], response: Response) -> tuple[Place, ...]:
     for name, value in values.items():
         wins = tuple(loser for winner, loser in better if winner == name)
         losses = tuple(winner for winner, loser in better if loser == name)
-        places.append(Place(name, value, 1 + len(losses), len(values) - len(wins), wins, losses))
+        places.append(RankRange(name, value, 1 + len(losses), len(values) - len(wins), wins, losses))
     return tuple(sorted(places, key=lambda place: (place.best + place.worst, place.best)))

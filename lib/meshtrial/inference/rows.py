@@ -20,7 +20,7 @@ from meshtrial.inference.values import FloatArray, LoadBlocks
 from meshtrial.margin import Margin
 from meshtrial.records.schema import VerdictRow
 from meshtrial.records.tables import Inclusion
-from meshtrial.vocabulary import Word
+from meshtrial.vocabulary import VerdictLabel
 
 CAPACITY = "capacity_rps"
 
@@ -104,15 +104,15 @@ class LoadFamilies:
             ):
                 yield name, result
 
-    def _stopped(self, response: Response, values: Mapping[str, FloatArray]) -> dict[str, Word]:
+    def _stopped(self, response: Response, values: Mapping[str, FloatArray]) -> dict[str, VerdictLabel]:
         """Treatments whose contrasts are not tested."""
-        stopped = {treatment: Word(word) for treatment, word in self.inclusion.excluded.items()}
+        stopped = {treatment: VerdictLabel(word) for treatment, word in self.inclusion.excluded.items()}
         for treatment, own in values.items():
             # A treatment without this response (too few requests for its quantile), or of which every run left failed
             # by itself, must not take the others' blocks. Nor must blocks whose search met the generator's limit leave
             # by that outcome: nothing is compared.
             if not np.isfinite(own).any() or (response.name == CAPACITY and np.isnan(own).any()):
-                stopped.setdefault(treatment, Word.INVALID)
+                stopped.setdefault(treatment, VerdictLabel.INVALID)
         return stopped
 
 

@@ -75,7 +75,7 @@ def varied(data: StudyData) -> Axis:
 
 
 @dataclass(frozen=True)
-class Ladder:
+class SizeSeries:
     """One response of one treatment on all its sizes."""
 
     axis: Axis  # what the sizes are of
@@ -104,7 +104,7 @@ class Ladder:
 class Growth:
     """How a response grows; what cannot be computed is None, and ``why`` says so."""
 
-    ladder: Ladder
+    ladder: SizeSeries
     law: PowerLaw | None  # the exponent against sizes, judged against 1
     cost: Slope | None  # of one more of what is varied, in the stored unit
     knee: Knee | None  # where growth bends
@@ -139,7 +139,9 @@ def rates(data: StudyData, axis: Axis = ENDPOINTS) -> tuple[float | None, ...]:
     return tuple(asked) if len(loads) == len(asked) * len(sizes) else (None,)
 
 
-def ladder(data: StudyData, treatment: str, response: str, rps: float | None = None, axis: Axis = ENDPOINTS) -> Ladder:
+def ladder(
+    data: StudyData, treatment: str, response: str, rps: float | None = None, axis: Axis = ENDPOINTS
+) -> SizeSeries:
     """Collect one response over the sizes; at one rate where the study has several."""
     loads = {axis.of(load): load.label for load in axis.loads(data) if rps is None or load.rps == rps}
     blocks, sizes = np.unique(data.table["block"]), sorted(loads)
@@ -151,10 +153,10 @@ def ladder(data: StudyData, treatment: str, response: str, rps: float | None = N
     whole = np.isfinite(y[:, measured]).all(axis=1) & measured.any()
     present, missing = (tuple(np.array(sizes)[mask].tolist()) for mask in (measured, ~measured))
     whole_y = y[np.ix_(whole, measured)]
-    return Ladder(axis, treatment, response, rps, present, tuple(blocks[whole].tolist()), whole_y, missing)
+    return SizeSeries(axis, treatment, response, rps, present, tuple(blocks[whole].tolist()), whole_y, missing)
 
 
-def in_common(ladders: Sequence[Ladder]) -> tuple[Ladder, ...]:
+def in_common(ladders: Sequence[SizeSeries]) -> tuple[SizeSeries, ...]:
     """The same on the sizes and blocks that all of them have; none where these are fewer than two of each."""
     sizes = tuple(at for at in ladders[0].sizes if all(at in one.sizes for one in ladders))
     blocks = tuple(block for block in ladders[0].blocks if all(block in one.blocks for one in ladders))
@@ -211,7 +213,7 @@ def compare(
 def costs_of_both(data: StudyData, treatment: str, response: str) -> dict[str, Slope]:
     """Cost of one more endpoint and of 1000 more requests a second, each with the other held; empty at one rate."""
     crossed = [rate for rate in rates(data) if rate is not None]
-    ladders: Sequence[Ladder] = [ladder(data, treatment, response, rate) for rate in crossed]
+    ladders: Sequence[SizeSeries] = [ladder(data, treatment, response, rate) for rate in crossed]
     if len(crossed) < 2 or len({one.sizes for one in ladders}) != 1 or not (ladders := in_common(ladders)):
         return {}
     y, sizes = np.concatenate([one.y for one in ladders], axis=1), ladders[0].x

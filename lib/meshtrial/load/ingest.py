@@ -132,11 +132,11 @@ def _result_of(output: GeneratorOutput) -> FortioResult:
         return read_result(output.json_path)
     except InputFileError as error:
         raise RecordError(
-            f"generator {output.name} (exit code {output.exit_code}): {error}. {_last_words(output)}"
+            f"generator {output.name} (exit code {output.exit_code}): {error}. {_last_log_lines(output)}"
         ) from error
 
 
-def _last_words(output: GeneratorOutput) -> str:
+def _last_log_lines(output: GeneratorOutput) -> str:
     lines = [line for line in output.text.splitlines() if line.strip()]
     return f"It said: {' | '.join(lines[-3:])}" if lines else "It said nothing."
 
@@ -151,7 +151,7 @@ def _part(output: GeneratorOutput, result: FortioResult, start_ns: int, origin_n
     try:
         log = read_access_log(output.access_log_path)
     except InputFileError as error:
-        raise RecordError(f"generator {output.name}: {error}. {_last_words(output)}") from error
+        raise RecordError(f"generator {output.name}: {error}. {_last_log_lines(output)}") from error
     if log.height != result.latency.count:
         raise RecordError(
             f"generator {output.name}: {output.access_log_path} holds {log.height} requests, "
@@ -167,7 +167,7 @@ def _part(output: GeneratorOutput, result: FortioResult, start_ns: int, origin_n
     frame = with_schedule(log, schedule, start_ns, origin_ns)
     del log  # what the frame has not taken over is gone before quantiles need room
     if output.exit_code != 0:
-        notes.append(f"the generator ended with exit code {output.exit_code}. {_last_words(output)}")
+        notes.append(f"the generator ended with exit code {output.exit_code}. {_last_log_lines(output)}")
     if "falling behind" in output.text:
         line = next(line for line in output.text.splitlines() if "falling behind" in line)
         notes.append(f"fortio said: {line.strip()}; see the late share and the corrected latencies")

@@ -15,7 +15,7 @@ from typing import Any
 
 import polars as pl
 
-from meshtrial.design.changes import FIRST, LABELS, REFUSED, SECOND, SECOND_STATUS, Step, names, steps
+from meshtrial.design.changes import FIRST, LABELS, REFUSED, SECOND, SECOND_STATUS, ChangeStep, names, steps
 from meshtrial.design.study import Load
 from meshtrial.errors import RecordError, TestbedError
 from meshtrial.load import failures
@@ -26,7 +26,7 @@ GATE = "obeyed"
 
 
 @dataclass(frozen=True)
-class Taken:
+class ChangeTime:
     """When a control plane took a change, by the generators' clock."""
 
     unix_s: float
@@ -34,15 +34,15 @@ class Taken:
 
 
 @dataclass(frozen=True)
-class Made:
+class AppliedChange:
     """A change that was made."""
 
-    step: Step
-    taken: Taken
+    step: ChangeStep
+    taken: ChangeTime
 
 
 @dataclass(frozen=True)
-class Obeyed:
+class Propagation:
     """What the requests from one change to the next say of it."""
 
     name: str  # of its responses
@@ -58,7 +58,7 @@ class Obeyed:
     failed: Mapping[str, int] = field(default_factory=dict)
 
 
-def obeyed(requests: pl.DataFrame, made: Sequence[Made], start_unix_s: float) -> tuple[Obeyed, ...]:
+def obeyed(requests: pl.DataFrame, made: Sequence[AppliedChange], start_unix_s: float) -> tuple[Propagation, ...]:
     """Each change by the requests that were sent from then on and answered before the next one.
 
     ``requests`` have the columns of :data:`meshtrial.load.quantiles.COLUMNS`, with starts relative to ``start_unix_s``.
@@ -88,7 +88,7 @@ def obeyed(requests: pl.DataFrame, made: Sequence[Made], start_unix_s: float) ->
     )
 
 
-def _obeyed(made: Made, at_s: float, earlier: pl.DataFrame, inside: pl.DataFrame) -> Obeyed:
+def _obeyed(made: AppliedChange, at_s: float, earlier: pl.DataFrame, inside: pl.DataFrame) -> Propagation:
     """One change by the requests since the one before, and by those until the next."""
     if inside.is_empty():
         raise TestbedError(
@@ -101,7 +101,7 @@ def _obeyed(made: Made, at_s: float, earlier: pl.DataFrame, inside: pl.DataFrame
         after = after.clear()
     last = before.max()
     settled = after if last is None else after.filter(pl.col("actual_start_s") > last)
-    return Obeyed(
+    return Propagation(
         name=made.step.name,
         at_s=at_s,
         error_s=made.taken.error_s,
@@ -117,7 +117,7 @@ def _since(at_s: float, requests: pl.DataFrame) -> float | None:
     return None if requests.is_empty() else float(requests["ended_s"].min()) - at_s  # type: ignore[arg-type]
 
 
-def with_responses(measurement: Measurement, found: Sequence[Obeyed], load: Load) -> Measurement:
+def with_responses(measurement: Measurement, found: Sequence[Propagation], load: Load) -> Measurement:
     """The measurement with the medians of each change over the run; none of one that was mostly never obeyed.
 
     Failed requests are those that no change asked for: not the refusals of a denial.
@@ -135,7 +135,7 @@ def with_responses(measurement: Measurement, found: Sequence[Obeyed], load: Load
     )
 
 
-def medians(found: Sequence[Obeyed], load: Load) -> dict[str, float]:
+def medians(found: Sequence[Propagation], load: Load) -> dict[str, float]:
     """A run's responses: of each change the median over the run."""
     values: dict[str, float] = {}
     for name, which in ((name, which) for name in names(load.changes) for which in ("first", "all")):
@@ -145,17 +145,19 @@ def medians(found: Sequence[Obeyed], load: Load) -> dict[str, float]:
     return values
 
 
-def from_record(requests: pl.DataFrame, changes: Sequence[Mapping[str, Any]], load: Load) -> tuple[Obeyed, ...]:
+def from_record(requests: pl.DataFrame, changes: Sequence[Mapping[str, Any]], load: Load) -> tuple[Propagation, ...]:
     """A run's changes by its stored requests and ``extra.changes``, which says when they were made."""
     told = [one.get("name") for one in changes]
     known = [step for step in steps(load.changes, load.change_cycles) if step.name in told]
     if [step.name for step in known] != told:
         raise RecordError(f"its changes are not those of its plan: {', '.join(map(str, told))}")
-    made = [Made(step, Taken(one["at_s"], one["error_s"])) for step, one in zip(known, changes, strict=True)]
+    made = [
+        AppliedChange(step, ChangeTime(one["at_s"], one["error_s"])) for step, one in zip(known, changes, strict=True)
+    ]
     return obeyed(requests, made, 0.0)
 
 
-def gate(found: Sequence[Obeyed], load: Load) -> GateResult:
+def gate(found: Sequence[Propagation], load: Load) -> GateResult:
     """Every kind of change was obeyed by all requests in the end, mostly: else there is nothing to compare."""
     never = []
     for name in names(load.changes):

@@ -34,7 +34,7 @@ _SLICED = re.compile(r"latency_(?P<corrected>corrected_)?(?P<what>p\d+|mean)_s")
 
 
 @dataclass(frozen=True)
-class Need:
+class BlocksNeeded:
     """What one contrast needs."""
 
     treatment: str
@@ -75,7 +75,7 @@ class LoadPlan:
     """What one load of the study says."""
 
     load: str
-    needs: tuple[Need, ...]
+    needs: tuple[BlocksNeeded, ...]
     seconds_per_block: float
     repeats: float
     treatments: int
@@ -83,7 +83,7 @@ class LoadPlan:
     slices_reason: str
 
     @property
-    def judged(self) -> tuple[Need, ...]:
+    def judged(self) -> tuple[BlocksNeeded, ...]:
         """The contrasts of the family; where nothing else was recorded, the A/A twin."""
         return tuple(need for need in self.needs if not need.twin) or self.needs
 
@@ -103,7 +103,7 @@ class LoadPlan:
 
 
 @dataclass(frozen=True)
-class Ask:
+class PlanRequest:
     """What the user wants: margin, error level, power, contrasts of the family."""
 
     response: Response
@@ -122,7 +122,7 @@ def read(path: Path) -> StudyData:
     return StudyData(store.path, store.plan, {}, records, runs_table(store.plan, records))
 
 
-def plan_of(data: StudyData, ask: Ask) -> tuple[LoadPlan, ...]:
+def plan_of(data: StudyData, ask: PlanRequest) -> tuple[LoadPlan, ...]:
     """The plan of every load that the study recorded.
 
     UsageError where no load has two complete blocks with the response.
@@ -141,7 +141,7 @@ def plan_of(data: StudyData, ask: Ask) -> tuple[LoadPlan, ...]:
     return tuple(plans)
 
 
-def _needs(data: StudyData, load: str, inclusion: Inclusion, ask: Ask) -> tuple[Need, ...]:
+def _needs(data: StudyData, load: str, inclusion: Inclusion, ask: PlanRequest) -> tuple[BlocksNeeded, ...]:
     every = LoadBlocks.of(data.table, load, inclusion.blocks)
     scale: stats.Scale = data.plan.study.scales.get(ask.response.name, "ratio")
     needs = []
@@ -163,7 +163,7 @@ def _needs(data: StudyData, load: str, inclusion: Inclusion, ask: Ask) -> tuple[
         effect = stats.detectable_effect(len(d), alpha=ask.alpha, m=m, power=ask.power, jointly=True)
         careful = stats.upper_sd(sd, len(d))
         needs.append(
-            Need(
+            BlocksNeeded(
                 treatment=treatment,
                 baseline=baseline,
                 twin=twin,
@@ -202,7 +202,9 @@ def _size(margin: float, scale: stats.Scale) -> float:
     return math.log1p(margin) if scale == "ratio" else margin
 
 
-def _load_plan(data: StudyData, load: str, inclusion: Inclusion, needs: tuple[Need, ...], ask: Ask) -> LoadPlan:
+def _load_plan(
+    data: StudyData, load: str, inclusion: Inclusion, needs: tuple[BlocksNeeded, ...], ask: PlanRequest
+) -> LoadPlan:
     runs = [run for run in data.runs if run.load == load]
     repeats = len(runs) / len({run.run_id for run in runs})
     plan = LoadPlan(load, needs, _block_seconds(data, load), repeats, len({run.treatment for run in runs}), None, "")
@@ -234,7 +236,9 @@ def _own_seconds(run: RunRecord) -> float:
     return max(0.0, (finished - started).total_seconds())
 
 
-def _split(data: StudyData, inclusion: Inclusion, plan: LoadPlan, worst: Need, ask: Ask) -> Slices | str:
+def _split(
+    data: StudyData, inclusion: Inclusion, plan: LoadPlan, worst: BlocksNeeded, ask: PlanRequest
+) -> Slices | str:
     """The split of one load's deployments, or why there is none."""
     spec = data.plan.study.load(plan.load)
     if spec.slices < 2:

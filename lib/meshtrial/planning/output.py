@@ -5,29 +5,30 @@ import textwrap
 from typing import Any
 
 from meshtrial import paths, stats
-from meshtrial.planning.blocks import Ask, LoadPlan
+from meshtrial.planning.blocks import LoadPlan, PlanRequest
 from meshtrial.records.dataset import StudyData
 
 SCHEMA = "meshtrial.planning/1"
 
 
-def report(data: StudyData, ask: Ask, plans: tuple[LoadPlan, ...]) -> str:
+def report(data: StudyData, ask: PlanRequest, plans: tuple[LoadPlan, ...]) -> str:
     """What was asked, then what every load needs."""
     return "\n\n".join([_head(data, ask), *(_load(plan, ask, len(plans) > 1) for plan in plans)])
 
 
-def _head(data: StudyData, ask: Ask) -> str:
+def _head(data: StudyData, ask: PlanRequest) -> str:
     relative, floor = ask.margin.relative, ask.margin.floor
     sized = " or ".join(filter(None, (f"{100 * relative:g} %" * bool(relative), f"{floor * 1e3:g} ms" * bool(floor))))
     floor_e = stats.smallest_n(ask.contrasts, ask.alpha, "equivalence")
     return _wrap(
         f"{ask.response.label}, margin {sized}, alpha {ask.alpha:g} over {ask.contrasts} contrast"
-        f"{'s' * (ask.contrasts > 1)}, power {ask.power:g}; from {paths.shown(data.path)}. No fewer than {_floor(ask)} "
-        f"blocks can show a difference, no fewer than {floor_e} equivalence in such a family."
+        f"{'s' * (ask.contrasts > 1)}, power {ask.power:g}; from {paths.display_path(data.path)}. "
+        f"No fewer than {_floor(ask)} blocks can show a difference, and no fewer "
+        f"than {floor_e} can show equivalence in such a family."
     )
 
 
-def _load(plan: LoadPlan, ask: Ask, several: bool) -> str:
+def _load(plan: LoadPlan, ask: PlanRequest, several: bool) -> str:
     lines = [f"At {plan.load}"] if several else []
     lines.append(
         _wrap(
@@ -79,7 +80,7 @@ def _slices(plan: LoadPlan) -> str:
     )
 
 
-def _floor(ask: Ask) -> int:
+def _floor(ask: PlanRequest) -> int:
     return stats.smallest_n(1, ask.alpha)  # whatever the family: a new study is corrected by max-T
 
 
@@ -97,11 +98,11 @@ def _wrap(text: str) -> str:
     return textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False)
 
 
-def to_dict(data: StudyData, ask: Ask, plans: tuple[LoadPlan, ...]) -> dict[str, Any]:
+def to_dict(data: StudyData, ask: PlanRequest, plans: tuple[LoadPlan, ...]) -> dict[str, Any]:
     """Plain data: the request, and what every load needs."""
     return {
         "schema": SCHEMA,
-        "study": str(paths.shown(data.path)),
+        "study": str(paths.display_path(data.path)),
         "plan_sha256": data.plan.sha256,
         "response": ask.response.name,
         "margin": dataclasses.asdict(ask.margin),

@@ -10,7 +10,7 @@ import polars as pl
 from meshtrial.errors import RecordError
 from meshtrial.records.schema import RunRecord, VerdictRow
 from meshtrial.typed import shortened
-from meshtrial.vocabulary import Warning, Word
+from meshtrial.vocabulary import VerdictLabel, Warning
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ SERIES: dict[str, Column] = {
 }
 _KINDS: dict[Any, Any] = {
     str: pl.String,
-    Word: pl.String,
+    VerdictLabel: pl.String,
     bool: pl.Boolean,
     int: pl.Int64,
     float: pl.Float64,

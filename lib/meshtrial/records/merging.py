@@ -13,7 +13,7 @@ from typing import Any
 from meshtrial import paths
 from meshtrial.design.plan import Plan
 from meshtrial.errors import RecordError, UsageError, writing
-from meshtrial.records.parts import Place, part_of
+from meshtrial.records.parts import Site, part_of
 from meshtrial.records.store import ENVIRONMENT, PLAN, StudyStore, check_checksums, seal, write_json
 from meshtrial.records.tables import is_result
 
@@ -51,11 +51,11 @@ def merge(stores: Sequence[StudyStore], target: Path) -> StudyStore:
     return StudyStore.open(target)
 
 
-def _read(store: StudyStore) -> tuple[StudyStore, Place]:
+def _read(store: StudyStore) -> tuple[StudyStore, Site]:
     part = part_of(store.plan, store.environment)
     if part is None:
         raise UsageError(f"{store.path}: is no part of a study; a part is run with -p part=1/3")
-    return store, Place(part, tuple(part.blocks(store.plan.study.blocks)), store.environment)
+    return store, Site(part, tuple(part.blocks(store.plan.study.blocks)), store.environment)
 
 
 def _must_be_same_plan(one: StudyStore, other: StudyStore) -> None:
@@ -73,7 +73,7 @@ def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     return ", ".join(sorted(name for name in {*one, *other} if one.get(name) != other.get(name)))
 
 
-def _must_be_all_blocks(plan: Plan, parts: Sequence[tuple[StudyStore, Place]]) -> None:
+def _must_be_all_blocks(plan: Plan, parts: Sequence[tuple[StudyStore, Site]]) -> None:
     owner: dict[int, StudyStore] = {}
     for store, place in parts:
         for block in place.blocks:
@@ -106,7 +106,7 @@ def _whole_runs(store: StudyStore) -> list[Path]:
     return [store.folder(record.run_id, record.attempt) for record in store.records()]
 
 
-def _environment(places: Sequence[Place], folders: Sequence[str]) -> dict[str, Any]:
+def _environment(places: Sequence[Site], folders: Sequence[str]) -> dict[str, Any]:
     """What is the same everywhere once, and each place by itself."""
     described = [dict(place.environment) for place in places]
     first = described[0]

@@ -56,7 +56,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Place:
+class Site:
     """Where some blocks of a study were run."""
 
     part: Part
@@ -98,7 +98,7 @@ def blocks_here(plan: Plan, environment: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(part.blocks(plan.study.blocks) if part else range(1, plan.study.blocks + 1))
 
 
-def places(plan: Plan, environment: Mapping[str, Any]) -> tuple[Place, ...]:
+def places(plan: Plan, environment: Mapping[str, Any]) -> tuple[Site, ...]:
     """The places of a merged study; none of one that was run in one place."""
     listed = environment.get("parts")
     if listed is None:
@@ -110,7 +110,7 @@ def places(plan: Plan, environment: Mapping[str, Any]) -> tuple[Place, ...]:
         part = part_of(plan, one)
         if part is None:
             raise _refused(one)
-        several.append(Place(part, tuple(part.blocks(plan.study.blocks)), one))
+        several.append(Site(part, tuple(part.blocks(plan.study.blocks)), one))
     return tuple(several)
 
 

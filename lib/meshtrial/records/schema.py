@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeAlias
 from meshtrial.design.responses import PARTS
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.typed import of_schema, read
-from meshtrial.vocabulary import AFTER_THE_FACT, Warning, Word, sentence
+from meshtrial.vocabulary import AFTER_THE_FACT, VerdictLabel, Warning, sentence
 
 SCHEMA = "meshtrial.run/1"
 # A trace collector is watched too, but no response counts it.
@@ -201,7 +201,9 @@ class VerdictRow:
     twin: Annotated[bool, "the study's own A/A test: the baseline deployed a second time"]
     exploratory: Annotated[bool, "not declared primary: a hint"]
     n_blocks: Annotated[int, "complete blocks compared; where nothing is paired, runs of the smaller treatment"]
-    verdict: Annotated[Word, "the word of the verdict table in docs/method.md; provisional until the study is finished"]
+    verdict: Annotated[
+        VerdictLabel, "the word of the verdict table in docs/method.md; provisional until the study is finished"
+    ]
     qualifier: Annotated[str, "of a difference material, below margin or nothing; else what it lacks to be conclusive"]
     sentence: Annotated[str, "the verdict in words"] = field(init=False, default="")
     scale: Annotated[str, "ratio or difference: which of the two carries the verdict, the margin and the mde"]
@@ -237,7 +239,7 @@ class VerdictRow:
         """What follows from the rest; a ValueError where the verdict is no word of the vocabulary."""
         later = (warning.message for warning in self.warnings if warning.code == AFTER_THE_FACT)
         derived = {
-            "verdict": Word(self.verdict),
+            "verdict": VerdictLabel(self.verdict),
             "sentence": sentence(self.verdict, self.qualifier),
             "after_the_fact": next(later, ""),
         }

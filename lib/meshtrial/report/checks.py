@@ -23,7 +23,7 @@ from meshtrial.records.schema import MACHINE_GATES, RunRecord, VerdictRow
 from meshtrial.records.tables import Inclusion, is_result
 from meshtrial.report import frames, wording
 from meshtrial.stats.verdict import block_count
-from meshtrial.vocabulary import COARSE_QUANTILE, NO_TWIN, Word
+from meshtrial.vocabulary import COARSE_QUANTILE, NO_TWIN, VerdictLabel
 
 Kind = Literal["twin", "runs", "machine", "drift", "blocks", "power", "limits"]
 State = Literal["fine", "attention", "problem", "unknown"]
@@ -153,11 +153,11 @@ def _twin(data: StudyData) -> Check:
         none = "This study has no A/A twin: nothing in it shows how large its own noise is."
         return Check("twin", "unknown", "", "", "not deployed", "plan the next study with a twin", (none,))
     rows = [row for row in contrasts.rows if row.twin and contrasts.reported(row)]
-    rows = [row for row in rows if row.verdict is not Word.PROVISIONAL]
+    rows = [row for row in rows if row.verdict is not VerdictLabel.PROVISIONAL]
     if not rows:
         return Check("twin", "unknown", "", "", f"{study.twin.name} has no verdict yet")
     called = [row for row in rows if row.verdict.different]
-    tested = [row for row in rows if row.verdict.conclusive or row.verdict is Word.INCONCLUSIVE]
+    tested = [row for row in rows if row.verdict.conclusive or row.verdict is VerdictLabel.INCONCLUSIVE]
     untested = wording.listing([f"{row.verdict} {_at(data, row)}" for row in rows if row not in tested])
     who, of = f"The A/A twin {study.twin.name}, deployed exactly like {study.baseline.name},", len(tested)
     largest = max(called or tested or rows, key=lambda row: _in_margins(row, _effect(row)))
@@ -195,9 +195,9 @@ def _runs(data: StudyData) -> Check:
     if part or not is_over:
         found.insert(0, f"part {part} of a divided study" if part else "the study is not finished")
         advice = "merge the parts (meshtrial merge)" if part else "finish it: docs/how-to/long-studies.md"
-    elif Word.INVALID in words or not counted:
+    elif VerdictLabel.INVALID in words or not counted:
         state, advice = "problem", "mend what the details name and run a new study: docs/troubleshooting.md"
-    elif Word.SATURATED in words:
+    elif VerdictLabel.SATURATED in words:
         advice = "that the rate was not held is a result; lower the rate to compare latency"
     elif blocks:
         advice = "the verdicts use the other blocks; the details say why"
@@ -366,7 +366,7 @@ def _blocks(rows: Sequence[VerdictRow]) -> Check:
     if most < stats.FEWEST_BLOCKS:
         return Check("blocks", "unknown", str(most), f"of the {stats.FEWEST_BLOCKS} blocks that it takes to tell", "")
     found, places = (sum(wording.warned(row, code) for row in judged) for code in ("dependent-blocks", "places-differ"))
-    refused = sum(row.verdict is Word.DEPENDENT for row in judged)
+    refused = sum(row.verdict is VerdictLabel.DEPENDENT for row in judged)
     number = str(found), f"of {number_of(len(judged), 'contrast')} depend on the block before"
     sentence = f"{refused} have no verdict for it" if refused else f"{places} differ between places" if places else ""
     if found:

@@ -47,7 +47,7 @@ def panel_title(*parts: str) -> str:
     return " · ".join(filter(None, parts))
 
 
-def by_treatment(data: StudyData, rows: pl.DataFrame) -> Iterator[tuple[palette.Look, pl.DataFrame]]:
+def by_treatment(data: StudyData, rows: pl.DataFrame) -> Iterator[tuple[palette.TreatmentStyle, pl.DataFrame]]:
     """The rows of each treatment with its look, in the order in which figures list them."""
     looks = palette.looks(data.plan.study)
     for name in order(data, rows["treatment"].to_list()):
@@ -94,7 +94,7 @@ class Contrasts:
     """Verdict rows with what a figure or a table of them needs to know, of a study or of a comparison."""
 
     rows: tuple[VerdictRow, ...]  # in the order in which they are shown
-    looks: palette.Looks  # of every treatment, in the order in which figures list them
+    looks: palette.Styles  # of every treatment, in the order in which figures list them
     loads: tuple[str, ...]  # labels, in order
     # Load, response and treatment of what has no verdict because good runs did not record it.
     unreported: frozenset[tuple[str, str, str]] = frozenset()

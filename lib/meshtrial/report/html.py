@@ -56,7 +56,7 @@ def notebook_to_html(ipynb_path: Path, html_path: Path, *, index: str = "") -> P
     return html_path
 
 
-def say_not_whole(path: Path, what: str, kept: str, command: str) -> None:
+def add_unfinished_banner(path: Path, what: str, kept: str, command: str) -> None:
     """Put a cell before all others of an executed notebook: its study did not come to its end.
 
     It says what ended the study, how much is kept and where, and the command that makes what is missing. On the page it

@@ -23,7 +23,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from meshtrial.report import palette, wording
-from meshtrial.vocabulary import Word
+from meshtrial.vocabulary import VerdictLabel
 
 TEMPLATES = Path(__file__).parent / "templates"
 # A page holds a figure's drawing itself, a notebook an image: JupyterLab strips SVG elements from outputs that it does
@@ -141,7 +141,7 @@ def passed_of(passed: int, total: int, note: str = "") -> Cell:
     return Cell(text, html=None if passed == total else badge("✕", text, "stopped"), note=note)
 
 
-def verdict_badge(word: Word) -> Fragment:
+def verdict_badge(word: VerdictLabel) -> Fragment:
     """A verdict's word."""
     return badge(word.glyph, word, word.tone)
 

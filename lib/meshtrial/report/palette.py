@@ -50,7 +50,7 @@ def variables(*, dark: bool) -> str:
 
 
 @dataclass(frozen=True)
-class Look:
+class TreatmentStyle:
     """How one treatment is drawn."""
 
     name: str
@@ -74,27 +74,27 @@ class Look:
         return {"color": self.colour, "linestyle": "none", "marker": self.marker, "markersize": size} | face
 
 
-class Looks(dict[str, Look]):
+class Styles(dict[str, TreatmentStyle]):
     """Looks by name, in the order of figures; a name that the plan lacks gets plain ink, so that it is still drawn."""
 
-    def __missing__(self, name: str) -> Look:
-        return Look(name, INK, "o", "-", False)
+    def __missing__(self, name: str) -> TreatmentStyle:
+        return TreatmentStyle(name, INK, "o", "-", False)
 
 
-def looks(study: Study) -> Looks:
+def looks(study: Study) -> Styles:
     """The look of every treatment of a study: baseline, twin, the others."""
     twin = study.twin.name if study.twin else None
     return looks_of(study.baseline.name, twin, [t.name for t in study.treatments])
 
 
-def looks_of(baseline: str, twin: str | None, names: Sequence[str]) -> Looks:
+def looks_of(baseline: str, twin: str | None, names: Sequence[str]) -> Styles:
     """The look of every named treatment: the baseline and its twin in grey, the others in the hues' order."""
-    found = Looks({baseline: Look(baseline, GREY, "o", "-", True)})
+    found = Styles({baseline: TreatmentStyle(baseline, GREY, "o", "-", True)})
     if twin is not None:
-        found[twin] = Look(twin, GREY, "o", (0, (2, 1.6)), False)
+        found[twin] = TreatmentStyle(twin, GREY, "o", (0, (2, 1.6)), False)
     for index, name in enumerate(name for name in names if name not in (baseline, twin)):
         # Past the last hue colours come again, with an open marker and another dash: still one look each.
         turn, place = divmod(index, len(HUES))
         dash = _DASHES[(place + turn) % len(_DASHES)]
-        found[name] = Look(name, HUES[place], _MARKERS[place % len(_MARKERS)], dash, turn % 2 == 0)
+        found[name] = TreatmentStyle(name, HUES[place], _MARKERS[place % len(_MARKERS)], dash, turn % 2 == 0)
     return found

@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
 from meshtrial.report import svg
-from meshtrial.report.palette import Look
+from meshtrial.report.palette import TreatmentStyle
 
 WIDTH_IN = 4.2
 ROW_IN = 0.42  # height of a row with its name over it
@@ -67,7 +67,7 @@ def key_in(names: Sequence[str]) -> float:
     return _KEY_IN * (-(-len(names) // _columns(names)) - 1)
 
 
-def key(axes: Axes, looks: Iterable[Look], *, lines: bool = True) -> None:
+def key(axes: Axes, looks: Iterable[TreatmentStyle], *, lines: bool = True) -> None:
     """Name the treatments above a panel, each with its line and marker; the panel's title moves up."""
     handles = [
         Line2D([], [], **look.marks(5) | {"linestyle": look.dash if lines else "none"}, label=look.name)

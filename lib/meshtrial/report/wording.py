@@ -14,7 +14,7 @@ from meshtrial.design.responses import REGISTRY, Response, find_response
 from meshtrial.design.study import Load
 from meshtrial.margin import Margin
 from meshtrial.records.schema import VerdictRow
-from meshtrial.vocabulary import AFTER_THE_FACT, BELOW_MARGIN, NO_TWIN, Warning, Word, sentence
+from meshtrial.vocabulary import AFTER_THE_FACT, BELOW_MARGIN, NO_TWIN, VerdictLabel, Warning, sentence
 
 MINUS = "−"
 TIMES = "×"
@@ -124,7 +124,7 @@ _DECIMALS = {"ms": 3, "us/request": 1, "MiB": 1, "cores": 3, "%": 2, "rps": 1}
 
 def qualifier(row: VerdictRow, *, brief: bool = False) -> str:
     """What stands behind the verdict's word; where the margin's absolute floor decided, what it is too."""
-    if row.margin_floor is not None and (row.verdict is Word.EQUIVALENT or row.qualifier == BELOW_MARGIN):
+    if row.margin_floor is not None and (row.verdict is VerdictLabel.EQUIVALENT or row.qualifier == BELOW_MARGIN):
         return " ".join(filter(None, (row.qualifier, within_floor(row, brief=brief))))
     return row.qualifier
 

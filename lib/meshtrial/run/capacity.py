@@ -37,7 +37,7 @@ from meshtrial.load import quantiles
 from meshtrial.load.quantiles import successful
 from meshtrial.records.schema import GENERATOR_GATES, GateResult
 from meshtrial.run import stage
-from meshtrial.stats import RateSearch, Rung, bracket
+from meshtrial.stats import LoadStep, RateSearch, bracket
 from meshtrial.stats.saturation import tidy
 from meshtrial.testbed.base import Deployment, Testbed
 
@@ -58,7 +58,7 @@ LATE, GENERATOR_LATE = "late", "generator late"
 
 
 @dataclass(frozen=True)
-class Step:
+class SearchStep:
     """One step of a search."""
 
     stage: str  # ``closed loop``, ``search`` or ``confirm``
@@ -89,7 +89,7 @@ class Capacity:
 
     load: Load  # the confirming stage's
     confirmed: stage.Stage  # its gates failed where no rate could be confirmed
-    steps: tuple[Step, ...]  # in the order in which they ran
+    steps: tuple[SearchStep, ...]  # in the order in which they ran
     sent: int  # requests that the deployment has seen in all of it
     dither: float = 0.0  # where its grid lay, as a share of a step of the search
 
@@ -106,7 +106,7 @@ class Capacity:
         return next(step.achieved_rps for step in self.steps if step.stage == "closed loop")
 
     @property
-    def failed_above(self) -> Step | None:
+    def failed_above(self) -> SearchStep | None:
         """The lowest rate above the capacity that was not held; None where none was asked."""
         above = [s for s in self.steps if not s.held and s.rate_rps is not None and s.rate_rps > self.load.rps]
         # Of the attempts at one rate the one that carried the most says what stood in the way.
@@ -178,7 +178,7 @@ class _Finder:
     objective: Objective | None
     connections: int  # as many as were needed so far
     dither: float = 0.0
-    steps: list[Step] = field(default_factory=list)
+    steps: list[SearchStep] = field(default_factory=list)
     sent: int = 0
     resolution_s: float = 0.0
 
@@ -205,10 +205,10 @@ class _Finder:
         search = RateSearch(
             start, max(HIGHEST * closed_rps, start), lowest, FACTOR, RESOLUTION, self.gates.rate_tolerance
         )
-        history: list[Rung] = []
+        history: list[LoadStep] = []
         while len(history) < MOST_STEPS and (rate := search.next_rate(history)) is not None:
             step = self.ask(rate)
-            history.append(Rung(rate, step.kept or 0.0, not set(step.failed) - {"rate"}))
+            history.append(LoadStep(rate, step.kept or 0.0, not set(step.failed) - {"rate"}))
         low = bracket(history, tolerance=self.gates.rate_tolerance).low
         if low == 0:
             failed = ", ".join(sorted({name for step in self.steps for name in step.failed}))
@@ -218,9 +218,9 @@ class _Finder:
             )
         return low
 
-    def ask(self, rate: float) -> Step:
+    def ask(self, rate: float) -> SearchStep:
         """Ask for a rate in a short step, over more connections as long as those carry more of it."""
-        best: Step | None = None
+        best: SearchStep | None = None
         while True:
             load = self.at(rate)
             self.stage("search", load)
@@ -297,10 +297,10 @@ def forget(measured: stage.Stage) -> None:
             path.unlink(missing_ok=True)
 
 
-def _step(name: str, load: Load, measured: stage.Stage, gates: Gates) -> Step:
+def _step(name: str, load: Load, measured: stage.Stage, gates: Gates) -> SearchStep:
     latencies = quantiles.exact(successful(measured.measurement.requests).to_numpy(), gates.sample_floor)
     cpu = next((gate.value for gate in measured.gates if gate.name == "generator CPU"), None)
-    return Step(
+    return SearchStep(
         stage=name,
         rate_rps=None if load.closed_loop else load.rps,
         achieved_rps=measured.responses["achieved_rps"],

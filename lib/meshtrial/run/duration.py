@@ -28,10 +28,10 @@ _COPY_S = 0.1  # each copy of the application, with its proxy
 _SEARCH_STEPS = 16
 
 
-def left_s(plan: Plan, waiting: Iterable[PlannedRun], besides_s: float) -> float:
+def remaining_s(plan: Plan, waiting: Iterable[PlannedRun], overhead_s: float) -> float:
     """Seconds that these runs of a plan take."""
     each = _asked_by_load(plan)
-    return sum(each[run.load] + besides_s for run in waiting)
+    return sum(each[run.load] + overhead_s for run in waiting)
 
 
 def said(plan: Plan, seconds: float) -> str:
@@ -52,19 +52,19 @@ def _asked_by_load(plan: Plan) -> dict[str, float]:
     return {load.label: asked_s(load) + each_s * load.unused_services for load in plan.study.loads}
 
 
-def expected_besides_s(plan: Plan, records: Sequence[RunRecord], root: Path) -> float:
+def expected_overhead_s(plan: Plan, records: Sequence[RunRecord], root: Path) -> float:
     """What a run takes besides its load: as in the study so far, else as in the newest one like it that is recorded.
 
     ``root`` is the folder of all recorded studies; one of the same name and backend is like it.
     """
-    known = besides_s(plan, records)
+    known = overhead_s(plan, records)
     for folder in reversed(recorded_in(root, plan.study.name)):
         if known is not None:
             return known
         try:
             store = StudyStore.open(folder)
             if store.plan.study.backend == plan.study.backend:
-                known = besides_s(store.plan, store.records())
+                known = overhead_s(store.plan, store.records())
         except MeshtrialError:
             continue  # `meshtrial status` says what is wrong with it
     if known is not None:
@@ -76,7 +76,7 @@ def expected_besides_s(plan: Plan, records: Sequence[RunRecord], root: Path) -> 
     return usual + _COPY_S * statistics.mean(load.replicas for load in study.loads)
 
 
-def besides_s(plan: Plan, records: Sequence[RunRecord]) -> float | None:
+def overhead_s(plan: Plan, records: Sequence[RunRecord]) -> float | None:
     """What a run took besides its load, in the mean of these; None of none."""
     if not records:
         return None

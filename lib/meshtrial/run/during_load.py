@@ -18,7 +18,7 @@ import polars as pl
 from meshtrial.design.changes import steps
 from meshtrial.design.study import Load
 from meshtrial.errors import MeshtrialError, TestbedError
-from meshtrial.load.obeyed import Made
+from meshtrial.load.obeyed import AppliedChange
 from meshtrial.records import series
 from meshtrial.records.schema import Proof
 from meshtrial.testbed.base import Deployment
@@ -141,7 +141,7 @@ class Changing(_Intervention):
     def __init__(self, deployment: Deployment, load: Load) -> None:
         super().__init__(deployment, threads=2)
         self._load = load
-        self._changes: Future[tuple[Made, ...]] | None = None
+        self._changes: Future[tuple[AppliedChange, ...]] | None = None
         self._churn: Future[int] | None = None
 
     def __enter__(self) -> Self:
@@ -152,7 +152,7 @@ class Changing(_Intervention):
             self._churn = self._pool.submit(self._disturb)
         return self
 
-    def result(self) -> tuple[Made, ...]:
+    def result(self) -> tuple[AppliedChange, ...]:
         """What was changed, once it was left; or what failed."""
         if self._churn is not None:
             made, wanted = self._churn.result(), self._load.churn_per_min / 60 * self._load.duration_s
@@ -163,13 +163,13 @@ class Changing(_Intervention):
                 )
         return () if self._changes is None else self._changes.result()
 
-    def _make(self, known: Collection[str]) -> tuple[Made, ...]:
+    def _make(self, known: Collection[str]) -> tuple[AppliedChange, ...]:
         load, made, began = self._load, [], time.monotonic()
         for number, step in enumerate(steps(load.changes, load.change_cycles), start=1):
             if self._over.wait(max(0.0, began + number * load.change_every_s - time.monotonic())):
                 raise TestbedError(f"change {step.name}: the load ended before it was made; lengthen change_every_s")
             if step.change in known:
-                made.append(Made(step, self._deployment.change(step.change, step.on)))
+                made.append(AppliedChange(step, self._deployment.change(step.change, step.on)))
         return tuple(made)
 
     def _disturb(self) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
-Tell = Callable[[str], None]
+ProgressCallback = Callable[[str], None]
 _PASSING = re.compile(r"\[(\d+)/(\d+)\] ")
 _CLEAR = "\r\x1b[K"  # to the left, and nothing behind
 
@@ -45,11 +45,11 @@ def until(seconds: float, now: datetime.datetime | None = None) -> str:
 
 
 @contextmanager
-def shown(stream: TextIO | None = None) -> Iterator[Tell]:
+def shown(stream: TextIO | None = None) -> Iterator[ProgressCallback]:
     """What to tell lines to, so that they suit the stream; without one, standard output or a person's notebook cell."""
     out = sys.stdout if stream is None else stream
     teller: _Bar | _Terminal
-    if stream is None and _a_person_looks_at_this_cell():
+    if stream is None and _in_interactive_notebook():
         teller = _Bar()
     elif _can_rewrite(out):
         teller = _Terminal(out)
@@ -65,7 +65,7 @@ def shown(stream: TextIO | None = None) -> Iterator[Tell]:
 class Lines:
     """A file that tells what is written to it line by line."""
 
-    def __init__(self, tell: Tell) -> None:
+    def __init__(self, tell: ProgressCallback) -> None:
         self._tell = tell
         self._begun = ""
 
@@ -154,7 +154,7 @@ def _can_rewrite(out: TextIO) -> bool:
     return out.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
-def _a_person_looks_at_this_cell() -> bool:
+def _in_interactive_notebook() -> bool:
     """Whether this runs in a notebook whose front end can be asked questions: JupyterLab's can, papermill's cannot."""
     if "IPython" not in sys.modules:
         return False

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from meshtrial.errors import UsageError
-from meshtrial.run.progress import Tell, span
+from meshtrial.run.progress import ProgressCallback, span
 from meshtrial.testbed.base import Others, Watch
 
 LOOK_S = 2.0
@@ -50,7 +50,7 @@ def patience_s() -> float:
 def wait_for_quiet(
     watch: Watch,
     limit: float,
-    tell: Tell,
+    tell: ProgressCallback,
     patience_s: float = PATIENCE_S,
     clock: Callable[[], float] = time.monotonic,
 ) -> Waited | None:

@@ -13,7 +13,7 @@ from meshtrial.records.store import StudyStore
 from meshtrial.records.tables import is_result
 from meshtrial.run import duration
 from meshtrial.run.measured import carry_out
-from meshtrial.run.progress import Tell, passing, span
+from meshtrial.run.progress import ProgressCallback, passing, span
 from meshtrial.run.quiet import Waited, patience_s, wait_for_quiet
 from meshtrial.testbed.base import Testbed, Watch
 
@@ -23,32 +23,32 @@ Enough = Callable[[Sequence[RunRecord], int], bool]
 def execute(
     store: StudyStore,
     testbed: Testbed,
-    tell: Tell,
+    tell: ProgressCallback,
     enough: Enough | None = None,
-    besides_s: float = 0.0,
+    overhead_s: float = 0.0,
     watch: Watch | None = None,
 ) -> None:
     """Run everything of the plan that is not recorded yet; RecordError when another process runs the same study.
 
     ``tell`` gets a line before every run (see :mod:`meshtrial.run.progress`), and one for every run that is not valid.
     ``enough`` is the plan's stopping rule, asked after the blocks of every number, one at each load, with the records
-    and that number. A run is expected to take ``besides_s`` besides its load: the time that is left goes by it, and by
+    and that number. A run is expected to take ``overhead_s`` besides its load: the time that is left goes by it, and by
     how the runs go. With a ``watch`` over other programs the first run and repeats wait for a quiet machine.
     """
     with store.locked(), store.written():
         store.discard_incomplete()
-        _Executor(store, testbed, tell, besides_s, watch).run(enough)
+        _Executor(store, testbed, tell, overhead_s, watch).run(enough)
 
 
 class _Executor:
     def __init__(
-        self, store: StudyStore, testbed: Testbed, tell: Tell, besides_s: float, watch: Watch | None = None
+        self, store: StudyStore, testbed: Testbed, tell: ProgressCallback, overhead_s: float, watch: Watch | None = None
     ) -> None:
         self.store = store
         self.plan = store.plan
         self.testbed = testbed
         self.tell = tell
-        self.besides_s = besides_s
+        self.overhead_s = overhead_s
         self.watch = watch
         self.records = {(r.run_id, r.attempt): r for r in store.records()}
         self.planned = store.runs_here()
@@ -113,11 +113,11 @@ class _Executor:
 
     def say(self, planned: PlannedRun, what: str, again: Collection[str] = ()) -> None:
         """What is made now, and how long all that is left takes at the pace of the runs so far."""
-        left_s, made_s = self.expect(again), self.expected_s - self.expect()
+        remaining_s, made_s = self.expect(again), self.expected_s - self.expect()
         if made_s > 0:
-            left_s *= (time.monotonic() - self.began) / made_s
+            remaining_s *= (time.monotonic() - self.began) / made_s
         where = f"block {planned.repetition}/{self.plan.study.blocks}, {planned.load}, {what}"
-        self.tell(passing(self.done, len(self.planned), f"{duration.said(self.plan, left_s)}; {where}"))
+        self.tell(passing(self.done, len(self.planned), f"{duration.said(self.plan, remaining_s)}; {where}"))
 
     @property
     def done(self) -> int:
@@ -126,7 +126,7 @@ class _Executor:
     def expect(self, again: Collection[str] = ()) -> float:
         """Seconds of all runs that are not made, and of those that are repeated, as expected beforehand."""
         made = {run_id for run_id, _ in self.records} - set(again)
-        return duration.left_s(self.plan, [run for run in self.planned if run.run_id not in made], self.besides_s)
+        return duration.remaining_s(self.plan, [run for run in self.planned if run.run_id not in made], self.overhead_s)
 
 
 def _by_number(planned: Sequence[PlannedRun]) -> list[tuple[int, list[PlannedRun]]]:

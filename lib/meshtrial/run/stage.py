@@ -39,7 +39,7 @@ class Stage:
     course: pl.DataFrame = field(default_factory=series.empty)
     restarted: Restarted | None = None  # the restart in the middle of it, where there was one
     ramp: tuple[rising.RampStep, ...] = ()  # the steps of a rate that rose
-    changes: tuple[obeyed.Obeyed, ...] = ()  # what was changed under it, and when requests obeyed
+    changes: tuple[obeyed.Propagation, ...] = ()  # what was changed under it, and when requests obeyed
 
     @property
     def sent(self) -> int:
@@ -101,7 +101,7 @@ class Slices:
     used: list[MachineUse] = field(default_factory=list)  # of the machine, slice by slice
     _before: Mapping[str, ComponentUsage] = field(default_factory=dict)
     _restarted: Restarted | None = None
-    _made: tuple[obeyed.Made, ...] = ()
+    _made: tuple[obeyed.AppliedChange, ...] = ()
     _outputs: list[tuple[GeneratorOutput, ...]] = field(default_factory=list)
     _usage: list[tuple[ComponentUsage, ...]] = field(default_factory=list)
     _sampled: list[pl.DataFrame] = field(default_factory=list)

@@ -26,7 +26,7 @@ from meshtrial.records.schema import RunRecord
 from meshtrial.records.store import StudyStore
 from meshtrial.run import duration, probe, quiet
 from meshtrial.run.held import unheld_before
-from meshtrial.run.progress import Tell, shown
+from meshtrial.run.progress import ProgressCallback, shown
 from meshtrial.run.provenance import environment
 from meshtrial.run.runner import execute
 from meshtrial.signals import interruptible
@@ -65,7 +65,7 @@ class Trial:
                 raise UsageError(f"part = {self._part}: {folder} holds {held}")
             if settings.run_missing:
                 self._aside = [
-                    f"{why.partition(';')[0]}: set aside as {paths.shown(where)}, and made again"
+                    f"{why.partition(';')[0]}: set aside as {paths.display_path(where)}, and made again"
                     for where, why in self._store.set_aside().items()
                 ]
         else:
@@ -93,16 +93,16 @@ class Trial:
         runs = [run for run in plan.runs if run.repetition in blocks]
         done = set() if self._store is None else {record.run_id for record in self._store.records()}
         waiting = [run for run in runs if run.run_id not in done]
-        left_s = duration.left_s(plan, waiting, self._besides_s())
+        remaining_s = duration.remaining_s(plan, waiting, self._overhead_s())
         count = f"{len(waiting)} of {len(runs)} runs" if done else f"{len(runs)} runs"
         planned = f"{count}, {len(plan.study.treatments)} treatments in {len(blocks)} blocks"
-        return "\n".join([*self._aside, f"{plan.study.name}: {planned}; {duration.said(plan, left_s)}"])
+        return "\n".join([*self._aside, f"{plan.study.name}: {planned}; {duration.said(plan, remaining_s)}"])
 
     def limits(self) -> tuple[Limit, ...]:
         """What this plan cannot answer, by itself and by what was recorded here the last time."""
         return foreseen(self.plan.study, unheld_before(self.plan.study, paths.studies_root()))
 
-    def run(self, tell: Tell | None = None) -> StudyData:
+    def run(self, tell: ProgressCallback | None = None) -> StudyData:
         """Execute what is not recorded yet, then analyse everything that is.
 
         Without somebody to ``tell`` lines to, they are shown as suits the place (see :mod:`meshtrial.run.progress`).
@@ -115,7 +115,7 @@ class Trial:
             tell(line)
         store = self._store
         if store is not None and not self._measures:
-            tell(f"{paths.shown(store.path)}: nothing is run, the report is made from what is recorded")
+            tell(f"{paths.display_path(store.path)}: nothing is run, the report is made from what is recorded")
         else:
             local = {} if store is None else store.here
             local |= local_of(self.parameters)
@@ -125,11 +125,11 @@ class Trial:
                 watch = self._watch(testbed)
                 store = self._run(testbed, watch, tell, local)
             except BaseException:
-                self._say_how_to_go_on(tell)
+                self._print_resume_hint(tell)
                 raise
             finally:
                 testbed.close()
-        self._hand_off(store)
+        self._publish_study_dir(store)
         return analyse(store)
 
     def _watch(self, testbed: Testbed) -> Watch | None:
@@ -142,14 +142,16 @@ class Trial:
         except FileNotFoundError:  # a machine without /proc, which preflight refuses in its own words
             return None
 
-    def _run(self, testbed: Testbed, watch: Watch | None, tell: Tell, local: Mapping[str, str]) -> StudyStore:
+    def _run(
+        self, testbed: Testbed, watch: Watch | None, tell: ProgressCallback, local: Mapping[str, str]
+    ) -> StudyStore:
         if self._store is not None:
             with self._store.locked():
                 testbed.recover(self.plan.study, tell)
         problems = [*testbed.preflight(self.plan.study), *self.probe_problems()]
         if problems:
             raise MissingToolError("; ".join(problems))
-        besides_s, limits = self._besides_s(), self.limits()
+        overhead_s, limits = self._overhead_s(), self.limits()
         if self._store is None:
             described = environment(self.plan, testbed)
             if self._part is not None:
@@ -157,8 +159,8 @@ class Trial:
             self._store = StudyStore.create(paths.studies_root(), self.plan, described)
         store = self._store
         store.write_here(local)
-        self._hand_off(store)
-        tell(f"study {paths.shown(store.path)}, plan {self.plan.sha256[:12]}, {len(store.runs_here())} runs")
+        self._publish_study_dir(store)
+        tell(f"study {paths.display_path(store.path)}, plan {self.plan.sha256[:12]}, {len(store.runs_here())} runs")
         for limit in limits:
             tell(limit.sentence)
 
@@ -169,7 +171,7 @@ class Trial:
             return decision.stop
 
         with interruptible():
-            execute(store, testbed, tell, enough, besides_s, watch)
+            execute(store, testbed, tell, enough, overhead_s, watch)
             if not self._whole(store) and complete(store):
                 mechanism.write_mechanism(store.path, probe.probe_study(self.plan, tell))
         return store
@@ -186,14 +188,14 @@ class Trial:
         total = self.plan.study.blocks
         return self._part.blocks(total) if self._part is not None else range(1, total + 1)
 
-    def _besides_s(self) -> float:
+    def _overhead_s(self) -> float:
         records = () if self._store is None else self._store.records()
-        return duration.expected_besides_s(self.plan, records, paths.studies_root())
+        return duration.expected_overhead_s(self.plan, records, paths.studies_root())
 
-    def _say_how_to_go_on(self, tell: Tell) -> None:
+    def _print_resume_hint(self, tell: ProgressCallback) -> None:
         # Whoever started the notebook for us says it too, and where it is seen first.
         if self._store is not None and HANDOFF not in os.environ:
-            tell(f"{kept(self._store)}; {go_on(self._store)} goes on")
+            tell(f"{kept(self._store)}; {resume_command(self._store)} goes on")
 
     def _whole(self, store: StudyStore) -> bool:
         """Whether nothing is left to run, and nothing to count afterwards."""
@@ -215,7 +217,7 @@ class Trial:
             return [str(error)]
         return []
 
-    def _hand_off(self, store: StudyStore) -> None:
+    def _publish_study_dir(self, store: StudyStore) -> None:
         # Whoever started this notebook learns where the records are, also when it is interrupted later.
         where = os.environ.get(HANDOFF)
         if where:
@@ -242,10 +244,10 @@ def kept(store: StudyStore) -> str:
     records = store.records()
     runs = len({record.run_id for record in records})
     blocks = f"{len(finished_blocks(store.plan, records))} of {len(store.blocks)} blocks"
-    return f"{runs} of {len(store.runs_here())} runs are recorded, {blocks}, in {paths.shown(store.path)}"
+    return f"{runs} of {len(store.runs_here())} runs are recorded, {blocks}, in {paths.display_path(store.path)}"
 
 
-def go_on(store: StudyStore) -> str:
+def resume_command(store: StudyStore) -> str:
     """The command that makes what is missing of a study."""
     return f"meshtrial run {store.plan.study.name} -p study_dir={paths.word(store.path)}"
 

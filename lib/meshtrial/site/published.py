@@ -18,12 +18,12 @@ from meshtrial.report import frames, wording
 from meshtrial.report.catalogue import utc_text
 from meshtrial.report.tables import clauses
 from meshtrial.typed import of_schema, read, reason
-from meshtrial.vocabulary import Word
+from meshtrial.vocabulary import VerdictLabel
 
 SCHEMA = "meshtrial.site/2"
 SUMMARY = "summary.json"
 STUDIES = "studies"
-_SETTLED = frozenset(str(word) for word in Word if word.conclusive)
+_SETTLED = frozenset(str(word) for word in VerdictLabel if word.conclusive)
 
 
 @dataclass(frozen=True)

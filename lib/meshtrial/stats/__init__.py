@@ -23,7 +23,7 @@ from meshtrial.stats.multiplicity import smallest_n, smallest_n_unpaired
 from meshtrial.stats.noise import VarianceComponents, best_slices, variance_components
 from meshtrial.stats.power import blocks_for_difference, blocks_for_equivalence, detectable_effect, upper_sd
 from meshtrial.stats.ranktests import smallest_p, smallest_p_unpaired
-from meshtrial.stats.saturation import Capacity, RateSearch, Rung, bracket, capacity
+from meshtrial.stats.saturation import Capacity, LoadStep, RateSearch, bracket, capacity
 from meshtrial.stats.stopping import (
     Decision,
     FixedN,

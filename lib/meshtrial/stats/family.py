@@ -23,7 +23,7 @@ from meshtrial.stats.multiplicity import benjamini_hochberg, holm, step_down_max
 from meshtrial.stats.noise import NoiseFloor, noise_floor
 from meshtrial.stats.ranktests import FloatArray
 from meshtrial.stats.verdict import Verdict, decide
-from meshtrial.vocabulary import NO_TWIN, Correction, Word
+from meshtrial.vocabulary import NO_TWIN, Correction, VerdictLabel
 
 Role = Literal["primary", "exploratory", "a/a"]
 Adjustment = Literal[Correction, "benjamini-hochberg", "none"]
@@ -236,7 +236,7 @@ def _twin_warnings(sample: _Sample, twin: Comparison | None, noise: NoiseFloor |
             "small effects"
         )
         warnings.append(Warning("aa-differs", text))
-    if noise.shaken(twin.margin):
+    if noise.noise_exceeds_margin(twin.margin):
         against = "" if twin.margin is None else f", beside a margin of {twin.margin:.3g}"
         text = (
             f"baseline and twin differ by {noise.floor:.3g} (p = {twin.effect.p:.2g}){against}: quieten the machine or "
@@ -256,7 +256,7 @@ def analyse_family(
     blocks: Sequence[Hashable] | None = None,  # labels of the blocks
     # Treatments whose gates or proofs failed as a whole (invalid), or that did not keep up with the load (saturated).
     # They get that verdict, do not take their blocks from the others, and still count in the family.
-    stopped: Mapping[str, Word] | None = None,
+    stopped: Mapping[str, VerdictLabel] | None = None,
     # Where each block was run, of a study over several places. Neighbours are then blocks of one place, and a contrast
     # that is not the same in all of them says so.
     places: Mapping[Any, str] | None = None,
@@ -290,11 +290,11 @@ class _Beside:
     """What every contrast of a family is judged beside."""
 
     sample: _Sample
-    stopped: Mapping[str, Word]
+    stopped: Mapping[str, VerdictLabel]
     resolution: Mapping[str, float]
     noise: NoiseFloor | None
     excluded: tuple[Warning, ...]
-    shaken: tuple[Warning, ...]  # what the A/A check says
+    noise_exceeds_margin: tuple[Warning, ...]  # what the A/A check says
     dependent: tuple[Warning, ...]  # what all treatments show together
 
 
@@ -315,8 +315,8 @@ def _judge(
     depends, apart = beside.dependent, tuple[Warning, ...]()
     # The twin says how large noise is on its own scale alone.
     alike = scale == family.scale_of((family.twin or "", family.baseline))
-    floor, shaken = (beside.noise, beside.shaken) if alike else (None, ())
-    shared = (*beside.excluded, *shaken)
+    floor, noise_exceeds_margin = (beside.noise, beside.noise_exceeds_margin) if alike else (None, ())
+    shared = (*beside.excluded, *noise_exceeds_margin)
     if c is not None and beside.resolution:
         c = c.widened(*(beside.resolution.get(name, 0.0) for name in pair))
     if c is not None and sample.paired:
@@ -340,7 +340,7 @@ def _judge(
     return ContrastResult(*pair, role, c, *p, adjustment, verdict, floor, warnings)
 
 
-def _stopped(stopped: Mapping[str, Word], pair: Pair) -> Word | None:
+def _stopped(stopped: Mapping[str, VerdictLabel], pair: Pair) -> VerdictLabel | None:
     """Invalid where either treatment is, else saturated."""
     words = [stopped[name] for name in pair if name in stopped]
-    return Word.INVALID if Word.INVALID in words else next(iter(words), None)
+    return VerdictLabel.INVALID if VerdictLabel.INVALID in words else next(iter(words), None)

@@ -8,7 +8,7 @@ from meshtrial.stats.comparison import Comparison, Warning
 from meshtrial.stats.contrast import block_differences, margin_differences
 from meshtrial.stats.ranktests import FloatArray, leave_one_out_p, smallest_p
 from meshtrial.stats.verdict import Verdict
-from meshtrial.vocabulary import Word
+from meshtrial.vocabulary import VerdictLabel
 
 
 def influence(
@@ -30,7 +30,8 @@ def influence(
     if (
         c.provisional
         or hidden
-        or verdict.label in (Word.INVALID, Word.SATURATED, Word.UNSTABLE, Word.DEPENDENT)
+        or verdict.label
+        in (VerdictLabel.INVALID, VerdictLabel.SATURATED, VerdictLabel.UNSTABLE, VerdictLabel.DEPENDENT)
         or p_adjusted is None
     ):
         return ()
@@ -49,8 +50,8 @@ def influence(
         equal = [max(both) * factor <= c.alpha for both in zip(below, above, strict=True)]
     if verdict.label.different:
         flips, becomes = [not x for x in differs], "not be shown"
-    elif verdict.label is Word.EQUIVALENT:
-        flips, becomes = [x or not y for x, y in zip(differs, equal, strict=True)], f"not be {Word.EQUIVALENT}"
+    elif verdict.label is VerdictLabel.EQUIVALENT:
+        flips, becomes = [x or not y for x, y in zip(differs, equal, strict=True)], f"not be {VerdictLabel.EQUIVALENT}"
     else:
         flips, becomes = [x or y for x, y in zip(differs, equal, strict=True)], "be conclusive"
     deciding = [str(block) for block, flip in zip(blocks, flips, strict=True) if flip]

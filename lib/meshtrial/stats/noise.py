@@ -4,7 +4,7 @@
 noise. The floor is the size of that apparent effect: |Hodges-Lehmann estimate| of the A/A contrast, as a ratio minus
 one (or in the response's unit), and noisy itself; `low` and `upper` are the ends of its interval. What makes a family
 `unstable` is a test and not that estimate, which exceeds the margin by chance in a fifth to a third of healthy studies:
-see `NoiseFloor.shaken`.
+see `NoiseFloor.noise_exceeds_margin`.
 
 **Components.** What varies between fresh deployments is not seen within one. Slices of a deployment are nested in it
 and never count as n (Kalibera & Jones 2013, sections 4 and 6).
@@ -41,7 +41,7 @@ class NoiseFloor:
     p: float  # exact p-value of the A/A contrast; it should not be small
     level: float = SHAKEN_P  # at which its test rejects: 1 %, or the smallest p-value that six or seven blocks can give
 
-    def shaken(self, margin: float | None) -> bool:
+    def noise_exceeds_margin(self, margin: float | None) -> bool:
         """Whether the A/A contrast shows that the run-to-run model does not hold at the size of the margin.
 
         Nothing differs between baseline and twin, so either their interval lies wholly beyond the margin, or their

@@ -19,7 +19,7 @@ from meshtrial.stats.intervals import median_ranks
 
 
 @dataclass(frozen=True, slots=True)
-class Rung:
+class LoadStep:
     """One run at one rate."""
 
     rate: float  # requests a second asked for
@@ -57,7 +57,7 @@ class Capacity:
     warnings: tuple[Warning, ...]  # what a reader must know
 
 
-def rates(history: Sequence[Rung], tolerance: float) -> dict[float, bool | None]:
+def rates(history: Sequence[LoadStep], tolerance: float) -> dict[float, bool | None]:
     """State of every rate tried: kept (True), failed (False), or failed once and to be repeated (None).
 
     A rate that fails is repeated once, as every run that fails a gate; it is kept if the repeat keeps it.
@@ -68,7 +68,7 @@ def rates(history: Sequence[Rung], tolerance: float) -> dict[float, bool | None]
     return {rate: True if any(held) else False if len(held) > 1 else None for rate, held in tries.items()}
 
 
-def bracket(history: Sequence[Rung], *, tolerance: float = 0.02) -> Bracket:
+def bracket(history: Sequence[LoadStep], *, tolerance: float = 0.02) -> Bracket:
     """Bracket the capacity from one ladder or search, in any order; a rate tried once and failed counts as failed."""
     if not history:
         raise UsageError("a ladder without a run has no capacity")
@@ -78,7 +78,7 @@ def bracket(history: Sequence[Rung], *, tolerance: float = 0.02) -> Bracket:
     return Bracket(low, high)
 
 
-def capacity(repeats: Sequence[Sequence[Rung]], *, alpha: float = 0.05, tolerance: float = 0.02) -> Capacity:
+def capacity(repeats: Sequence[Sequence[LoadStep]], *, alpha: float = 0.05, tolerance: float = 0.02) -> Capacity:
     """Median capacity with its interval over repeated ladders, one a fresh deployment; UsageError without any.
 
     Where the repeats cannot reach 1 - `alpha`, the interval is their whole range, with the confidence that this
@@ -128,7 +128,7 @@ class RateSearch:
                 f"{self.lowest}, {self.start}, {self.highest}, {self.factor}, {self.resolution}"
             )
 
-    def next_rate(self, history: Sequence[Rung]) -> float | None:
+    def next_rate(self, history: Sequence[LoadStep]) -> float | None:
         """The rate to try after every run so far; None where the search is over."""
         if not history:
             return self.start

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from meshtrial.stats.comparison import Comparison
 from meshtrial.stats.noise import NoiseFloor, effect_size
 from meshtrial.stats.power import blocks_for_difference, blocks_for_equivalence
-from meshtrial.vocabulary import BELOW_MARGIN, MATERIAL, Word, directions
+from meshtrial.vocabulary import BELOW_MARGIN, MATERIAL, VerdictLabel, directions
 
 # Of ten blocks whose differences wander (AR(1), rho 0.8), 1 % have a mean beyond so many of their standard deviations;
 # of eight 2 %, and with rho 0.9 6 to 8 %: a twentyfold latency stays one.
@@ -23,7 +23,7 @@ DEPENDENT_SDS = 4.0
 class Verdict:
     """What may be said of one contrast."""
 
-    label: Word
+    label: VerdictLabel
     # Of a difference `"material"` (shown to be larger than the margin), `"below margin"` (equivalence is shown too)
     # or nothing; else what the verdict lacks to be conclusive
     qualifier: str
@@ -43,20 +43,20 @@ def decide(
     # Whether block differences were found to depend on each other, which no exact test survives
     dependent: bool = False,
     kind: str = "latency",  # of the response; chooses the words for the direction
-    stopped: Word | None = None,  # invalid or saturated, where one of the two is
+    stopped: VerdictLabel | None = None,  # invalid or saturated, where one of the two is
 ) -> Verdict:
     """Apply the verdict table to one contrast."""
     if stopped is not None:
         return Verdict(stopped, "")
     if comparison is None or p_adjusted is None:
-        return Verdict(Word.INVALID, "")  # fewer than 2 complete blocks are left
+        return Verdict(VerdictLabel.INVALID, "")  # fewer than 2 complete blocks are left
     c = comparison
     if c.provisional:
-        return Verdict(Word.INCONCLUSIVE, f"at least {c.floor_n} {c.unit}", c.floor_n)
+        return Verdict(VerdictLabel.INCONCLUSIVE, f"at least {c.floor_n} {c.unit}", c.floor_n)
     if dependent and _effect(c) <= DEPENDENT_SDS * c.effect.sd:
-        return Verdict(Word.DEPENDENT, "")
-    if noise is not None and noise.shaken(c.margin) and not _beyond(c, noise.floor):
-        return _open(Word.UNSTABLE, c)
+        return Verdict(VerdictLabel.DEPENDENT, "")
+    if noise is not None and noise.noise_exceeds_margin(c.margin) and not _beyond(c, noise.floor):
+        return _open(VerdictLabel.UNSTABLE, c)
 
     different, equivalent, material = (
         p is not None and p <= c.alpha for p in (p_adjusted, p_equivalence_adjusted, p_material_adjusted)
@@ -64,16 +64,16 @@ def decide(
     if c.coarse and (different or equivalent):
         # No test sees what buckets hide, so the whole interval must say the same.
         if not (c.excludes_no_effect if different else c.lies("within")):
-            return Verdict(Word.INCONCLUSIVE, "the buckets are too coarse to tell")
+            return Verdict(VerdictLabel.INCONCLUSIVE, "the buckets are too coarse to tell")
         equivalent, material = equivalent and c.lies("within"), material and c.lies("beyond")
     if different:
         up, down = directions(kind)
         qualifier = MATERIAL if material else BELOW_MARGIN if equivalent else ""
         return Verdict(up if c.effect.estimate >= c.no_effect else down, qualifier)
-    return Verdict(Word.EQUIVALENT, "") if equivalent else _open(Word.INCONCLUSIVE, c)
+    return Verdict(VerdictLabel.EQUIVALENT, "") if equivalent else _open(VerdictLabel.INCONCLUSIVE, c)
 
 
-def _open(label: Word, c: Comparison) -> Verdict:
+def _open(label: VerdictLabel, c: Comparison) -> Verdict:
     """What is not settled, with the size of a new study that would probably settle it."""
     blocks = blocks_of_a_new_study(c)
     qualifier = "" if blocks is None else f"a new study of about {block_count(blocks)} {c.unit}"

@@ -17,7 +17,7 @@ import numpy as np
 
 from meshtrial.design.study import Load, Study, Treatment
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
-from meshtrial.load.obeyed import Taken
+from meshtrial.load.obeyed import ChangeTime
 from meshtrial.records.schema import ComponentUsage, Proof
 
 
@@ -83,7 +83,7 @@ class Deployment(Protocol):
     def changes(self) -> tuple[str, ...]:
         """Which of ``design.changes.CHANGES`` it has; empty where nothing of it can be changed under load."""
 
-    def change(self, change: str, on: bool) -> Taken:
+    def change(self, change: str, on: bool) -> ChangeTime:
         """Change it away from how it was deployed, or back; returns as soon as its control plane has taken that."""
 
     def churn(self, number: int) -> None:

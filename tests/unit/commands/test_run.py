@@ -164,6 +164,6 @@ def test_a_kernel_is_reached_by_sockets_of_our_folder_where_their_names_fit(tmp_
     private = tmp_path / "p"
     room = command.LONGEST_SOCKET - len(str(private / "kernel-ipc-5"))
     lengths = {"fits": 1 + room, "does not": 2 + room}
-    told = {name: command.reached_in(tmp_path / ("p" * length)) for name, length in lengths.items()}
+    told = {name: command.kernel_connection(tmp_path / ("p" * length)) for name, length in lengths.items()}
     assert {name: one["transport"] for name, one in told.items()} == {"fits": "ipc", "does not": "tcp"}
     assert all(Path(one["connection_file"]).name == "kernel.json" for one in told.values())

@@ -20,7 +20,7 @@ from meshtrial.margin import Margin
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.tables import runs_table
 from meshtrial.report.tables.between import between as table
-from meshtrial.vocabulary import Word
+from meshtrial.vocabulary import VerdictLabel
 
 # p50 and CPU per request: what each adds to 0.11 ms and 22 us.
 ADDED = {"none": (0, 0), "none-aa": (0, 0), "node-proxy": (1.2e-4, 68e-6), "sidecar+mtls": (4.1e-4, 240e-6)}
@@ -242,7 +242,7 @@ def test_a_spread_has_an_interval_and_two_days_have_none():
 
 def test_an_unfinished_study_is_said_to_be_one(days, make_row):
     first, second = days(1, 2)
-    early = replace(second, verdicts=(make_row(verdict=Word.PROVISIONAL),))
+    early = replace(second, verdicts=(make_row(verdict=VerdictLabel.PROVISIONAL),))
     shown = table([first, early], between.compare([first, early]), []).text
     assert "B is not finished: what it says here is an early look, and may be read for no verdict." in shown
     assert "A is not finished" not in shown

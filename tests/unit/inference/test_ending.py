@@ -14,7 +14,7 @@ from meshtrial.records import parts
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.parts import Part
 from meshtrial.records.schema import GateResult
-from meshtrial.vocabulary import Word
+from meshtrial.vocabulary import VerdictLabel
 
 BUSY = "other programs used {:.0%} of the machine's CPU time: end them, or measure on a machine of its own (`top` ...)"
 FAILED = "2.00% of the requests failed (503: 12, time-out: 3); see the components' logs"
@@ -24,7 +24,7 @@ FAILED = "2.00% of the requests failed (503: 12, time-out: 3); see the component
 def recorded(make_study, make_record, make_row):
     """A study whose runs failed as is said of their blocks and treatments, with rows of these verdicts."""
 
-    def made(failed, words=(Word.SLOWER,), rates=(100,)) -> StudyData:
+    def made(failed, words=(VerdictLabel.SLOWER,), rates=(100,)) -> StudyData:
         plan = make_plan(make_study(blocks=6, loads=tuple(Load(rate, 4, 2) for rate in rates), own_failures="ranked"))
         runs = []
         for planned in plan.runs:
@@ -81,7 +81,7 @@ def test_what_is_in_brackets_is_no_advice_and_loads_are_named(recorded):
 def test_where_every_block_is_excluded_no_verdict_uses_one(recorded):
     treatments = ("none", "none-aa", "node-proxy")
     failed = {(block, treatments[block % 3]): [busy(block / 10)] for block in range(1, 7)}
-    said = ending(recorded(failed, words=[Word.INVALID]))
+    said = ending(recorded(failed, words=[VerdictLabel.INVALID]))
     assert not said.has_verdict
     as_reviewed(said.excluded)
 
@@ -89,29 +89,29 @@ def test_where_every_block_is_excluded_no_verdict_uses_one(recorded):
 @pytest.mark.parametrize(
     ("words", "measured", "expected"),
     [
-        ((Word.INCONCLUSIVE,), True, True),
-        ((Word.SATURATED, Word.INVALID), True, True),
-        ((Word.INVALID,), True, False),
-        ((Word.INVALID,), False, False),
-        ((Word.PROVISIONAL, Word.INVALID), True, False),
-        ((Word.PROVISIONAL,), False, True),  # a look at an unfinished study owes nothing
+        ((VerdictLabel.INCONCLUSIVE,), True, True),
+        ((VerdictLabel.SATURATED, VerdictLabel.INVALID), True, True),
+        ((VerdictLabel.INVALID,), True, False),
+        ((VerdictLabel.INVALID,), False, False),
+        ((VerdictLabel.PROVISIONAL, VerdictLabel.INVALID), True, False),
+        ((VerdictLabel.PROVISIONAL,), False, True),  # a look at an unfinished study owes nothing
         ((), True, False),
     ],
 )
 def test_a_verdict_is_a_word_on_a_primary_contrast(recorded, make_row, words, measured, expected):
     data = recorded({}, words=words)
-    explored = make_row(verdict=Word.SLOWER, exploratory=True)
-    twin = make_row(verdict=Word.EQUIVALENT, twin=True) if words else explored
+    explored = make_row(verdict=VerdictLabel.SLOWER, exploratory=True)
+    twin = make_row(verdict=VerdictLabel.EQUIVALENT, twin=True) if words else explored
     data = replace(data, verdicts=(*data.verdicts, explored, twin))
     assert ending(data, measured=measured).has_verdict is expected
 
 
 def test_of_a_study_without_another_treatment_the_twin_is_asked(recorded, make_row):
-    data = replace(recorded({}), verdicts=(make_row(verdict=Word.EQUIVALENT, twin=True),))
+    data = replace(recorded({}), verdicts=(make_row(verdict=VerdictLabel.EQUIVALENT, twin=True),))
     assert ending(data).has_verdict
 
 
 def test_a_part_of_a_study_owes_no_verdict(recorded):
-    data = recorded({}, words=[Word.PROVISIONAL])
+    data = recorded({}, words=[VerdictLabel.PROVISIONAL])
     assert not ending(data).has_verdict
     assert ending(replace(data, environment={"part": parts.described(Part(1, 2), data.plan)})).has_verdict

@@ -9,10 +9,10 @@ from meshtrial.design.plan import make_plan
 from meshtrial.design.responses import REGISTRY, response
 from meshtrial.design.study import Load
 from meshtrial.errors import UsageError
-from meshtrial.inference.gate import Declared, declared_by, judge, read_rules
+from meshtrial.inference.gate import DeclaredContrast, declared_by, judge, read_rules
 
 P50, CPU = REGISTRY["latency_p50_s"], REGISTRY["path_cpu_s_per_request"]
-ONE = (Declared("l", P50, "t", "none"),)
+ONE = (DeclaredContrast("l", P50, "t", "none"),)
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def outcome(make_row):
             word, _, qualifier = verdict.partition(":")
             said = {"treatment": f"t{place}", "verdict": word, "qualifier": qualifier}
             rows.append(make_row(**said | changes))
-            declared.append(Declared("l", P50, f"t{place}", "none"))
+            declared.append(DeclaredContrast("l", P50, f"t{place}", "none"))
         return judge(rows, declared, read_rules(fail_on, require), alpha)
 
     return run
@@ -158,7 +158,7 @@ def test_every_primary_contrast_of_a_plan_is_asked_for(make_study):
 )
 def test_the_bound_on_false_alarms_counts_families_and_directions(responses, rules, bound):
     """Half of alpha a direction and family, whatever the number of treatments."""
-    declared = [Declared("l", one, treatment, "none") for one in responses for treatment in ("a", "b")]
+    declared = [DeclaredContrast("l", one, treatment, "none") for one in responses for treatment in ("a", "b")]
     assert judge([], declared, read_rules(rules), 0.05).false_alarms == pytest.approx(bound)
     twice = [*declared, *(replace(one, load="other") for one in declared)]
     assert judge([], twice, read_rules(rules), 0.05).false_alarms == pytest.approx(2 * bound)

@@ -11,7 +11,7 @@ from meshtrial.design.plan import PlannedRun
 from meshtrial.inference.described import described
 from meshtrial.inference.ranking import Ranking, rankings
 from meshtrial.records.dataset import StudyData
-from meshtrial.vocabulary import BETWEEN, Word
+from meshtrial.vocabulary import BETWEEN, VerdictLabel
 
 MESHES = {"istio-ambient": 1.0, "linkerd": 1.5, "istio+mtls": 1.51, "kuma": 2.2}
 # istio-ambient was better than all others, kuma worse than all; the two between were not told apart.
@@ -71,7 +71,7 @@ def test_every_order_that_the_pairs_allow_lies_within_the_places(data):
 
 def test_of_a_level_more_is_better(data):
     # The same verdicts on a capacity turn the order round.
-    as_capacity = {Word.SLOWER: Word.HIGHER, Word.FASTER: Word.LOWER}
+    as_capacity = {VerdictLabel.SLOWER: VerdictLabel.HIGHER, VerdictLabel.FASTER: VerdictLabel.LOWER}
     rows = [
         replace(row, response="capacity_rps", verdict=as_capacity.get(row.verdict, row.verdict))
         for row in data.verdicts
@@ -88,13 +88,13 @@ def test_of_a_level_more_is_better(data):
 
 
 def test_an_unfinished_study_and_one_without_pairs_rank_nothing(data):
-    provisional = tuple(replace(row, verdict=Word.PROVISIONAL) for row in data.verdicts)
+    provisional = tuple(replace(row, verdict=VerdictLabel.PROVISIONAL) for row in data.verdicts)
     assert rankings(replace(data, verdicts=provisional)) == ()
     assert rankings(replace(data, verdicts=tuple(row for row in data.verdicts if row.family != BETWEEN))) == ()
 
 
 def test_where_nothing_could_be_compared_there_are_no_places(data):
-    stopped = tuple(replace(row, verdict=Word.INVALID) for row in data.verdicts)
+    stopped = tuple(replace(row, verdict=VerdictLabel.INVALID) for row in data.verdicts)
     assert rankings(replace(data, verdicts=stopped)) == ()
 
 
@@ -108,7 +108,7 @@ def test_what_no_mesh_lacks_is_compared_between_meshes_and_makes_no_row_against_
     rows = [row for row in data.verdicts if row.response == "control_plane_cpu_cores"]
     assert {row.family for row in rows} == {BETWEEN}
     assert len(rows) == 6
-    assert Word.INVALID not in {row.verdict for row in rows}
+    assert VerdictLabel.INVALID not in {row.verdict for row in rows}
     assert any(row.verdict.different for row in rows)
 
 
@@ -130,4 +130,4 @@ def test_a_mesh_that_was_not_measured_is_invalid_and_not_left_out(data):
     table = data.table.filter((pl.col("response") != name) | (pl.col("treatment") != "kuma"))
     rows = rows_of(replace(data, table=table))
     kuma = [row for row in rows if row.response == name and "kuma" in (row.treatment, row.baseline)]
-    assert {row.verdict for row in kuma} == {Word.INVALID}
+    assert {row.verdict for row in kuma} == {VerdictLabel.INVALID}

@@ -10,7 +10,7 @@ from meshtrial.design.responses import REGISTRY
 from meshtrial.design.study import Contrast
 from meshtrial.inference.rows import verdict_row
 from meshtrial.margin import Margin
-from meshtrial.vocabulary import Word
+from meshtrial.vocabulary import VerdictLabel
 
 CPU = "app_cpu_cores"
 
@@ -62,7 +62,7 @@ def test_one_zero_among_sizes_leaves_no_ratio_to_it_and_the_others_as_they_are(m
     assert rows.keys() == {*TREATMENTS[1:]}
     for treatment, row in rows.items():
         assert (row.ratio is None) == row.by_difference == (spoilt in (treatment, "none"))
-    assert rows["sidecar+mtls"].verdict is Word.MORE
+    assert rows["sidecar+mtls"].verdict is VerdictLabel.MORE
 
 
 def test_a_baseline_that_ranks_worst_leaves_a_ratio_without_a_size():
@@ -71,11 +71,11 @@ def test_a_baseline_that_ranks_worst_leaves_a_ratio_without_a_size():
     values["none"][:7] = np.inf
     (result,) = stats.analyse_family(values, stats.Family("none", margin=Margin(0.05)))
     row = verdict_row(result, REGISTRY["latency_p50_s"], {}, study="", load="", exploratory=False)
-    assert (row.verdict, row.ratio, row.difference) == (Word.FASTER, None, None)
+    assert (row.verdict, row.ratio, row.difference) == (VerdictLabel.FASTER, None, None)
 
 
 def test_a_treatment_of_which_every_run_left_ranks_worst_is_not_compared(make_study):
     plan, rng = make_plan(make_study(TREATMENTS[:3], blocks=8)), np.random.default_rng(5)
     size = {"none": np.inf, "none-aa": 1.0, "sidecar": 1.0}
     data = study_of(plan, lambda run: {CPU: size[run.treatment] * float(np.exp(rng.normal(0, 0.02)))})
-    assert {row.verdict for row in rows_of(data) if row.response == CPU} == {Word.INVALID}
+    assert {row.verdict for row in rows_of(data) if row.response == CPU} == {VerdictLabel.INVALID}

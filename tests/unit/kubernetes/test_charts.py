@@ -10,7 +10,7 @@ from refused import refused
 
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes.charts import Charts, read_chart
-from meshtrial.testbed.kubernetes.meshdata import Declared, Mesh, Release
+from meshtrial.testbed.kubernetes.meshdata import ExpectedVersion, Mesh, Release
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.values import unknown_values
 
@@ -165,12 +165,12 @@ def test_a_chart_of_the_declared_version_says_what_its_images_are_called(tmp_pat
     release = Release("cp", path=str(write_chart(tmp_path / "cp", "cp", {}, version="1.2.3")))
     charts = Charts(KubernetesOptions())
     for names, called in ((("1.2.3",), ("1.2.3", "9.9")), (("own-tag",), ("own-tag",))):
-        version = replace(mesh(release), declared=Declared("old", names))
+        version = replace(mesh(release), declared=ExpectedVersion("old", names))
         charts.of(version, release)
         named = charts.named(version).declared
         assert named is not None
         assert named.names == called
-    other = replace(mesh(release, version="1.2.4"), declared=Declared("new", ("1.2.4",)))
+    other = replace(mesh(release, version="1.2.4"), declared=ExpectedVersion("new", ("1.2.4",)))
     charts.of(other, release)
     assert charts.named(other) == other  # a chart of another version says nothing of this one
     assert charts.named(mesh(release)) == mesh(release)

@@ -61,7 +61,7 @@ def test_what_helm_does_not_remove_is_labelled_for_a_later_cleaning():
     clusterwide.own(api, KUMA, OWNER, before)
     labelled = {path for path, item in api.objects.items() if item["metadata"]["labels"]}
     assert labelled == {f"{ROLES}/kuma-hook"}
-    assert clusterwide.remove_owned(api, "meshtrial.dev/owner", spared=lambda: {"abc123"}) == []
+    assert clusterwide.remove_owned(api, "meshtrial.dev/owner", protected=lambda: {"abc123"}) == []
     assert f"{ROLES}/kuma-hook" in api.objects
     assert clusterwide.remove_owned(api, "meshtrial.dev/owner") == ["clusterroles kuma-hook removed"]
     assert set(api.objects) == {f"{ROLES}/kuma-cp", f"{ROLES}/stranger"}

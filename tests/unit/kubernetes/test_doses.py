@@ -136,7 +136,7 @@ def test_a_share_is_held_against_what_the_same_proxy_counted(
 
     monkeypatch.setattr(probing, "total", total)
     monkeypatch.setattr(proofs, "named", lambda setup: ([], ()))
-    subject = proofs.Subject(None, found, {}, POD, POD)  # type: ignore[arg-type]
+    subject = proofs.ProofContext(None, found, {}, POD, POD)  # type: ignore[arg-type]
     assert proofs.prove(subject, "before", 0) == ()
     # Warm-up and proofs go through it too: 2000, of which 1500 were sent by the generators.
     pages["downstream_rq_total"] += 2000

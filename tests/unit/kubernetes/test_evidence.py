@@ -73,12 +73,12 @@ def test_who_runs_and_is_not_ready_speaks_after_who_crashed():
     sidecar = container("proxy", state={"running": {}})
     waiting = pod("x", "app-1", ready=False, initContainerStatuses=[sidecar], containerStatuses=[container("app")])
     api.logs = {"x/app-1/proxy": "cannot resolve istiod\n", "x/app-1/app": "bye\n"}
-    as_reviewed(evidence.last_words(api, waiting))
+    as_reviewed(evidence.last_log_lines(api, waiting))
     waiting["status"]["containerStatuses"] = [container("app", state={"terminated": {"exitCode": 1}})]
-    as_reviewed(evidence.last_words(api, waiting))
+    as_reviewed(evidence.last_log_lines(api, waiting))
     sidecar["ready"] = True
     waiting["status"]["containerStatuses"] = []
-    assert evidence.last_words(api, waiting) == ""
+    assert evidence.last_log_lines(api, waiting) == ""
 
 
 def test_without_a_bad_pod_the_newest_warning_speaks(api: FakeApi):

@@ -188,7 +188,7 @@ def test_the_proof_of_one_side_looks_at_every_pod():
         pods = {"app": [app], "load": [load]}
         rendered = render("istio+client-only")
         rendered = replace(rendered, setup=replace(rendered.setup, mesh=istio))
-        subject = proofs.Subject(None, rendered, pods, POD, POD)  # type: ignore[arg-type]
+        subject = proofs.ProofContext(None, rendered, pods, POD, POD)  # type: ignore[arg-type]
         return [proof.name for proof in proofs.prove(subject, "before", 0) if not proof.passed]
 
     assert failed(alone, both) == []

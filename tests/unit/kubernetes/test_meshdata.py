@@ -6,7 +6,7 @@ from unit.kubernetes.rendering import write_mesh
 
 from meshtrial.design.study import Treatment
 from meshtrial.errors import UsageError
-from meshtrial.testbed.kubernetes.meshdata import Declared, Mesh
+from meshtrial.testbed.kubernetes.meshdata import ExpectedVersion, Mesh
 from meshtrial.testbed.kubernetes.meshread import find_meshes, read_mesh
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
@@ -71,9 +71,9 @@ def test_a_version_is_the_mesh_with_its_own_on_top(tmp_path: Path):
         "",
     )
     # Whoever said last what runs is believed.
-    assert old.declared == Declared("1.30", ("1.30.4",))
-    assert slow.declared == Declared("slow", ("2.0.0", "two"), {"tiny-proxy": "sha256:ab"})
-    assert tagged.declared == Declared("tagged", ("three",))
+    assert old.declared == ExpectedVersion("1.30", ("1.30.4",))
+    assert slow.declared == ExpectedVersion("slow", ("2.0.0", "two"), {"tiny-proxy": "sha256:ab"})
+    assert tagged.declared == ExpectedVersion("tagged", ("three",))
     assert (slow.called, tagged.called) == ("2.0.0 (own build)", "three (own build)")
     assert [old.chosen, tagged.chosen] == [{"image_tag": "two"}, {"image_tag": "three"}]
     assert old.namespaces == tiny.namespaces
@@ -82,7 +82,7 @@ def test_a_version_is_the_mesh_with_its_own_on_top(tmp_path: Path):
 
 
 def test_without_a_word_a_version_is_what_the_folder_says(tmp_path: Path):
-    assert found(tmp_path, versions={"a": {}})["tiny@a"].declared == Declared("a", ("1.0.0",))
+    assert found(tmp_path, versions={"a": {}})["tiny@a"].declared == ExpectedVersion("a", ("1.0.0",))
 
 
 def test_a_feature_that_is_shown_by_its_counters_alone_is_proven(tmp_path: Path):

@@ -10,7 +10,7 @@ from unit.kubernetes.fakeapi import FakeApi, pod
 from meshtrial.errors import MissingToolError, TestbedError
 from meshtrial.testbed.kubernetes import helm
 from meshtrial.testbed.kubernetes.apply import Applier, Owner
-from meshtrial.testbed.kubernetes.meshdata import Choice, Declared, Mesh, Release, Selector
+from meshtrial.testbed.kubernetes.meshdata import ExpectedVersion, Mesh, MeshOverride, Release, Selector
 from meshtrial.testbed.kubernetes.meshes import MeshInstaller
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.testbed import policy_record
@@ -191,8 +191,8 @@ def test_a_mesh_of_somebody_else_is_used_and_not_touched(api: FakeApi, mesh: Mes
 
 
 def version_of(mesh: Mesh, name: str, **values: object) -> Mesh:
-    choice = Choice(f"meshes.toy.versions.{name}", values={"toy": values})
-    return replace(mesh, name=f"toy@{name}", declared=Declared(name, (name,)), choices=(choice,))
+    choice = MeshOverride(f"meshes.toy.versions.{name}", values={"toy": values})
+    return replace(mesh, name=f"toy@{name}", declared=ExpectedVersion(name, (name,)), choices=(choice,))
 
 
 def test_a_version_that_is_not_the_one_that_stands_is_one_line_before_the_study(
@@ -228,7 +228,7 @@ def test_values_that_a_chart_does_not_have_are_problems_before_the_study(
     installer: MeshInstaller, mesh: Mesh, helms: list[str]
 ):
     assert installer.problems(mesh) == []
-    wrong = replace(mesh, choices=(Choice("meshes.toy", values={"toy": {"loglevel": "debug"}}),))
+    wrong = replace(mesh, choices=(MeshOverride("meshes.toy", values={"toy": {"loglevel": "debug"}}),))
     as_reviewed(*installer.problems(wrong))
     assert installer.problems(replace(wrong, open_values={"toy": ["loglevel"]})) == []
 

@@ -10,14 +10,14 @@ from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes import probing
 from meshtrial.testbed.kubernetes.execs import PodRef
 from meshtrial.testbed.kubernetes.manifests import Json
-from meshtrial.testbed.kubernetes.meshdata import Declared, Mesh, Selector, Tells
+from meshtrial.testbed.kubernetes.meshdata import ExpectedVersion, Mesh, Selector, VersionProbe
 from meshtrial.testbed.kubernetes.meshread import read_mesh
 from meshtrial.testbed.kubernetes.meshversions import contradiction, is_version, prove, tag, told
 
 PROBE = PodRef("trial", "probe", "fortio", "uid", "n1", "10.0.0.1")
 TELLS = (
-    Tells("brain", "brain", "80/metrics", r'build\{tag="([^"]+)"'),
-    Tells("proxy", "app", "90/metrics", r'build\{tag="([^"]+)"', of_mesh=False),
+    VersionProbe("brain", "brain", "80/metrics", r'build\{tag="([^"]+)"'),
+    VersionProbe("proxy", "app", "90/metrics", r'build\{tag="([^"]+)"', of_mesh=False),
 )
 MESH = Mesh(
     "tiny@1.30",
@@ -27,7 +27,7 @@ MESH = Mesh(
     proxy_containers=("tiny-proxy",),
     control_plane=(Selector("brain", "tiny-system", "app=brain"),),
     tells=TELLS,
-    declared=Declared("1.30", ("1.30.4",)),
+    declared=ExpectedVersion("1.30", ("1.30.4",)),
 )
 
 
@@ -88,16 +88,16 @@ def test_a_node_that_knows_an_image_by_another_tag_is_believed_about_what_was_as
 
 
 def test_what_is_called_otherwise_is_said_by_container_and_held_to_it():
-    mesh = replace(MESH, declared=Declared("1.30", ("1.30.4",), {"tiny-proxy": "sha256:cd"}))
+    mesh = replace(MESH, declared=ExpectedVersion("1.30", ("1.30.4",), {"tiny-proxy": "sha256:cd"}))
     pods = running("cp:1.30.4", "proxy:mine")
     brain, proxies = prove(mesh, pods, {}, "before")
     assert (brain.passed, proxies.passed, proxies.expected) == (True, False, "images of sha256:cd")
     right = [pod({"tiny-proxy": "proxy:mine"}, digest="sha256:cdef")]
     assert all(p.passed for p in prove(mesh, {**pods, "app": right}, {}, "before"))
     for runs, passed in (("mine", True), ("proxy:mine", True), ("min", False), ("proxy:min", False)):
-        named = replace(MESH, declared=Declared("1.30", ("1.30.4",), {"tiny-proxy": runs}))
+        named = replace(MESH, declared=ExpectedVersion("1.30", ("1.30.4",), {"tiny-proxy": runs}))
         assert prove(named, pods, {}, "before")[1].passed is passed
-    misspelt = replace(MESH, declared=Declared("1.30", ("1.30.4",), {"tiny-prxoy": "x"}))
+    misspelt = replace(MESH, declared=ExpectedVersion("1.30", ("1.30.4",), {"tiny-prxoy": "x"}))
     *_, last = prove(misspelt, running("cp:1.30.4", "proxy:1.30.4"), {}, "before")
     assert (last.passed, last.observed) == (False, "no such container; there are cp, tiny-proxy")
 
@@ -112,7 +112,7 @@ def test_a_tag_that_lies_is_found_out_by_what_the_program_tells():
     assert (word.expected, word.observed) == ("1.30.4", "1.31.1")
     said["brain"] = (TELLS[0], ["1.30.4"])
     assert all(proof.passed for proof in prove(MESH, pods, said, "before"))
-    own = replace(MESH, declared=Declared("1.30", ("1.30.4",), {"proxy": "v2.360.0"}))
+    own = replace(MESH, declared=ExpectedVersion("1.30", ("1.30.4",), {"proxy": "v2.360.0"}))
     *_, word = prove(own, pods, said, "before")
     assert (word.name, word.passed) == ("version 1.30 as proxy tells it", False)
 
@@ -140,8 +140,8 @@ def test_parts_are_asked_and_one_that_is_silent_is_left_out(monkeypatch: pytest.
 def test_what_only_the_inside_or_the_log_tells_is_asked_of_one_pod(monkeypatch: pytest.MonkeyPatch):
     pattern = '"?build"?: ?"(\\w+)"'
     tells = (
-        Tells("proxy", "app", "127.0.0.1:9901/server_info", pattern, of_build=True),
-        Tells("agent", "app", "log tiny-agent", pattern, of_build=True),
+        VersionProbe("proxy", "app", "127.0.0.1:9901/server_info", pattern, of_build=True),
+        VersionProbe("agent", "app", "log tiny-agent", pattern, of_build=True),
     )
     asked: list[tuple[str, str]] = []
 

@@ -5,9 +5,9 @@ from unit.kubernetes.fakeapi import FakeApi
 from meshtrial.testbed.kubernetes import unused
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.kubernetes.placement import Node, Room
+from meshtrial.testbed.kubernetes.placement import FreeResources, Node
 from meshtrial.testbed.kubernetes.preflight import (
-    lent_problems,
+    borrowed_problems,
     placement_problems,
     right_problems,
     storage_problems,
@@ -15,7 +15,7 @@ from meshtrial.testbed.kubernetes.preflight import (
 
 
 def node(name: str, labels: dict | None = None, taints: tuple = (), cpu: float = 8) -> Node:
-    return Node(name, labels or {}, taints, Room(cpu, 2**34, 110))
+    return Node(name, labels or {}, taints, FreeResources(cpu, 2**34, 110))
 
 
 def test_one_node_is_not_enough_for_two_roles():
@@ -63,5 +63,5 @@ def test_a_claimed_volume_needs_a_class_that_is_there():
 
 
 def test_deployments_that_stand_at_once_do_not_fit_into_one_namespace_that_was_lent():
-    as_reviewed(*lent_problems(["trial", "trial-probe"], 3))
-    assert lent_problems(["trial", "trial-probe"], 1) == lent_problems([], 3) == []
+    as_reviewed(*borrowed_problems(["trial", "trial-probe"], 3))
+    assert borrowed_problems(["trial", "trial-probe"], 1) == borrowed_problems([], 3) == []

@@ -18,11 +18,11 @@ TINY = Mesh("tiny", "A mesh of a test", "1", OPTIONS.folder, proxy_containers=("
 POLICY = {"path": "/closed", "denied": [403]}
 
 
-def subject_of(mesh: Mesh | None, *features: Feature, app: str = "echo") -> proofs.Subject:
+def subject_of(mesh: Mesh | None, *features: Feature, app: str = "echo") -> proofs.ProofContext:
     rendered = render("none", app)
     treatment = Treatment("tiny", tuple(feature.name for feature in features))
     setup = replace(rendered.setup, mesh=mesh, treatment=treatment)
-    return proofs.Subject(None, replace(rendered, setup=setup), {}, POD, POD)  # type: ignore[arg-type]
+    return proofs.ProofContext(None, replace(rendered, setup=setup), {}, POD, POD)  # type: ignore[arg-type]
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, status: int, body: str = "") -> list[str]:

@@ -8,12 +8,15 @@ from meshtrial.testbed.base import usage_between
 from meshtrial.testbed.kubernetes.kubelet import ContainerSample
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.kubernetes.resources import Meter, Pods, Reading, Watched, parts_of
+from meshtrial.testbed.kubernetes.resources import Meter, MonitoredContainer, Pods, Reading, parts_of
 
 pytestmark = pytest.mark.usefixtures("clock")  # nobody waits for real
 
 APP, PROXY = ("trial", "echo-1", "echo"), ("trial", "echo-1", "istio-proxy")
-PARTS = (Watched(APP, "n1", "server", "app"), Watched(PROXY, "n1", "server sidecar", "data plane"))
+PARTS = (
+    MonitoredContainer(APP, "n1", "server", "app"),
+    MonitoredContainer(PROXY, "n1", "server sidecar", "data plane"),
+)
 
 
 def reading(at: float, app: float, proxy: float, throttled: float = 0.0) -> Reading:

@@ -15,8 +15,8 @@ from meshtrial.testbed.kubernetes import testbed
 from meshtrial.testbed.kubernetes.apply import MESH, Owner
 from meshtrial.testbed.kubernetes.execs import PodRef
 from meshtrial.testbed.kubernetes.lease import SessionLease, running
-from meshtrial.testbed.kubernetes.meshes import Standing
-from meshtrial.testbed.kubernetes.placement import Place
+from meshtrial.testbed.kubernetes.meshes import Installation
+from meshtrial.testbed.kubernetes.placement import NodeAssignment
 from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
 
 SPACES = "/api/v1/namespaces"
@@ -91,7 +91,7 @@ def test_two_versions_never_stand_side_by_side(versioned: KubernetesTestbed, mon
     removed: list[str] = []
     monkeypatch.setattr(versioned.installer, "uninstall", removed.append)
     for name in ("istio@1.30", "kuma"):
-        versioned.installer.standing[name] = Standing(versioned.meshes[name], {})
+        versioned.installer.standing[name] = Installation(versioned.meshes[name], {})
         versioned.installer.installed[name] = 0.0
     versioned.remove_meshes([versioned.meshes["istio@1.30"]], False)
     assert removed == []
@@ -118,7 +118,7 @@ def test_a_mesh_that_is_half_there_goes_before_anything_else_runs(
     monkeypatch.setattr(bed.installer, "uninstall", removed.append)
     object.__setattr__(bed.options, "mesh_reinstall", "once")
     for name in ("istio", "kuma"):
-        bed.installer.standing[name] = Standing(bed.meshes[name], {})
+        bed.installer.standing[name] = Installation(bed.meshes[name], {})
     bed.installer.installed["istio"] = 0.0
     bed.remove_meshes([], True)
     assert removed == ["kuma"]
@@ -205,7 +205,7 @@ def ready(
     seed: int = 1,
     names: Sequence[str] = ("none", "none-aa", "sidecar"),
     **nodes: Any,
-) -> Place:
+) -> NodeAssignment:
     nodes_of(api_of(bed), **nodes)
     monkeypatch.setattr(bed, "probe_pod", lambda: None)
     treatments = [Treatment.parse(text) for text in names]
@@ -215,13 +215,13 @@ def ready(
 
 def test_a_block_has_its_nodes(bed: KubernetesTestbed, monkeypatch: pytest.MonkeyPatch):
     found = {ready(bed, monkeypatch, seed, cpu="4") for seed in range(6)}
-    assert found == {Place(("a",), ("b",)), Place(("b",), ("a",))}
+    assert found == {NodeAssignment(("a",), ("b",)), NodeAssignment(("b",), ("a",))}
 
 
 def test_what_follows_in_a_block_or_is_repeated_stands_where_its_first_stood(
     bed: KubernetesTestbed, monkeypatch: pytest.MonkeyPatch
 ):
-    here, there = Place(("a",), ("b",)), Place(("b",), ("a",))
+    here, there = NodeAssignment(("a",), ("b",)), NodeAssignment(("b",), ("a",))
     drawn = [here, there, there]
     monkeypatch.setattr(testbed.placement, "drawn", lambda *_: drawn.pop(0))
     assert [ready(bed, monkeypatch, 1, names, cpu="4") for names in (["none"], ["sidecar"], ["none"])] == [here] * 3

@@ -14,7 +14,7 @@ from meshtrial.design.study import Load
 from meshtrial.errors import RecordError, TestbedError, UsageError
 from meshtrial.load import obeyed
 from meshtrial.load.ingest import Measurement
-from meshtrial.load.obeyed import Made, Taken
+from meshtrial.load.obeyed import AppliedChange, ChangeTime
 from meshtrial.load.quantiles import COLUMNS
 
 BEGAN = 1_000.0  # of the clock's seconds
@@ -41,8 +41,8 @@ def requests(*rows: tuple[float, str], latency_s: float = 0.0) -> pl.DataFrame:
     )
 
 
-def made(step, at_s: float, error_s: float = 0.0) -> Made:
-    return Made(step, Taken(BEGAN + at_s, error_s))
+def made(step, at_s: float, error_s: float = 0.0) -> AppliedChange:
+    return AppliedChange(step, ChangeTime(BEGAN + at_s, error_s))
 
 
 def answers(*codes: str, every_s: float = 0.1) -> list[tuple[float, str]]:
@@ -134,8 +134,8 @@ def test_a_change_after_the_load_says_so():
         obeyed.obeyed(requests(*answers("200", "200")), [made(AWAY, 3.0)], BEGAN)
 
 
-def found_of(name: str, all_s: float | None, **more: object) -> obeyed.Obeyed:
-    one = obeyed.Obeyed(name, 0.0, 0.0, 1.0, 10, 1, 0.01, all_s, {})
+def found_of(name: str, all_s: float | None, **more: object) -> obeyed.Propagation:
+    one = obeyed.Propagation(name, 0.0, 0.0, 1.0, 10, 1, 0.01, all_s, {})
     return dataclasses.replace(one, **more)
 
 

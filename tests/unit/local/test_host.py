@@ -88,7 +88,7 @@ def test_nothing_is_held_unless_it_was_asked_for(device: Path):
 def test_where_it_is_not_permitted_a_study_is_refused_before_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(host, "DEVICE", tmp_path / "absent")
     with refused(MissingToolError, names=["keep_awake", str(tmp_path / "absent")]):
-        host.Awake()
+        host.CpuLatencyHold()
     (problem,) = LocalTestbed({"parameters": {"keep_awake": True}}).preflight(built("ambient_vs_no_mesh"))
     assert "keep_awake" in problem
     with refused(UsageError, names=["keep_awake", "cluster"]):

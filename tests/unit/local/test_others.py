@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from meshtrial.testbed.local.others import Look, Process, Watch, between
+from meshtrial.testbed.local.others import LoadSnapshot, Process, Watch, between
 
 OWN = 100
 # Of a machine of two cores that is looked at for a second each time.
@@ -32,13 +32,13 @@ class Proc:
         (self.root / str(pid) / "stat").unlink()
         (self.root / str(pid)).rmdir()
 
-    def look(self, used: int = 0, own: int = OWN) -> Look:
+    def look(self, used: int = 0, own: int = OWN) -> LoadSnapshot:
         """A second later, of which all programs together used so many ticks."""
         self.busy, self.seconds = self.busy + used, self.seconds + 1
         idle = self.seconds * SECOND - self.busy
         (self.root / "stat").write_text(f"cpu  {self.busy} 0 0 {idle} 0 0 0 0 0 0\ncpu0 1 2 3\n")
-        found = Look.now(self.root)
-        return Look(float(self.seconds), own, found.cpu, found.processes)
+        found = LoadSnapshot.now(self.root)
+        return LoadSnapshot(float(self.seconds), own, found.cpu, found.processes)
 
 
 @pytest.fixture
@@ -143,16 +143,16 @@ def test_what_vanishes_or_is_damaged_while_it_is_looked_at_is_passed_over(machin
 def test_a_watch_goes_on_from_the_last_look_and_begins_anew_after_a_long_time(machine):
     now, slept = [0.0], list[float]()
 
-    def look() -> Look:
+    def look() -> LoadSnapshot:
         used = int(100 * now[0])
-        return Look(now[0], 4711, [used, 0, 0, used, 0, 0, 0, 0], {OWN: Process("python", 1, 7, used, 0)})
+        return LoadSnapshot(now[0], 4711, [used, 0, 0, used, 0, 0, 0, 0], {OWN: Process("python", 1, 7, used, 0)})
 
     def sleep(seconds: float) -> None:
         slept.append(seconds)
         now[0] += seconds
 
     # Who took the first look says which processes are the study's.
-    watch = Watch(Look(-1.5, OWN, [0] * 8, {}), look, lambda: now[0], sleep)
+    watch = Watch(LoadSnapshot(-1.5, OWN, [0] * 8, {}), look, lambda: now[0], sleep)
     assert watch(2.0).share == 0
     assert slept == [0.5]  # a second and a half had passed when it was made
     watch(2.0)
@@ -169,4 +169,4 @@ def test_what_was_seen_is_handed_over_as_it_is(machine, tmp_path):
     machine.add(300, "näme (x", 1, ticks=9)
     seen = machine.look(12)
     seen.write(tmp_path / "look.json")
-    assert Look.read(tmp_path / "look.json") == seen
+    assert LoadSnapshot.read(tmp_path / "look.json") == seen

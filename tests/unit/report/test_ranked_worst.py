@@ -8,7 +8,7 @@ from unit.report.synth import row_of
 
 from meshtrial.design.responses import default_scales
 from meshtrial.report import figures, tables, wording
-from meshtrial.vocabulary import Word
+from meshtrial.vocabulary import VerdictLabel
 
 LAST = "sidecar+mtls"
 
@@ -24,7 +24,7 @@ def failing(request, synth, tmp_path_factory):
 def test_its_latency_is_judged_over_all_blocks_and_an_end_is_open(failing):
     count, data = failing
     row = row_of(data, LAST, "latency_p50_s")
-    assert (row.verdict, row.n_blocks) == (Word.SLOWER, 10)
+    assert (row.verdict, row.n_blocks) == (VerdictLabel.SLOWER, 10)
     assert row.difference_low > 0
     assert (row.difference is None) is (count == 5)
     assert row.difference_high is None

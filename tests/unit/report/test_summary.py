@@ -7,7 +7,7 @@ import mistune
 import pytest
 
 from meshtrial.design.responses import REGISTRY, Response
-from meshtrial.inference.gate import Declared, declared_by, judge, read_rules
+from meshtrial.inference.gate import DeclaredContrast, declared_by, judge, read_rules
 from meshtrial.report import frames, summary
 from meshtrial.report.frames import Contrasts
 from meshtrial.vocabulary import Warning
@@ -51,7 +51,7 @@ def answer(make_row):
             make_row(treatment=name, verdict=word, response=response.name, label=response.label, **changes)
             for name, word in verdicts.items()
         ]
-        declared = [Declared("l", response, name, "none") for name in (*verdicts, *missing)]
+        declared = [DeclaredContrast("l", response, name, "none") for name in (*verdicts, *missing)]
         outcome = judge(rows, declared, read_rules(fail_on, require), 0.05)
         return Contrasts((*rows, *extra), {}, ("l",)), outcome
 

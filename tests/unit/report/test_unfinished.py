@@ -6,7 +6,7 @@ from papermill.exceptions import PapermillExecutionError
 from papermill.execute import raise_for_execution_errors
 
 from meshtrial.report.exporter import NOT_WHOLE, PAPERMILL_TAG
-from meshtrial.report.html import notebook_to_html, say_not_whole
+from meshtrial.report.html import add_unfinished_banner, notebook_to_html
 
 WHAT = "proof <b>mTLS</b>: ```\n# no heading"
 KEPT = "12 of 40 runs are recorded, 3 of 10 blocks, in data/studies/x"
@@ -27,7 +27,7 @@ def failed(tmp_path):
 
 
 def test_the_notebook_says_what_failed_what_was_kept_and_how_to_go_on(failed):
-    say_not_whole(failed, WHAT, KEPT, COMMAND)
+    add_unfinished_banner(failed, WHAT, KEPT, COMMAND)
     notebook = nbformat.read(failed, 4)
     nbformat.validate(notebook)
     first, second, third, fourth = notebook.cells
@@ -41,15 +41,15 @@ def test_the_notebook_says_what_failed_what_was_kept_and_how_to_go_on(failed):
 
 
 def test_said_twice_it_stands_there_once(failed):
-    say_not_whole(failed, "first", KEPT, COMMAND)
-    say_not_whole(failed, "second", KEPT, COMMAND)
+    add_unfinished_banner(failed, "first", KEPT, COMMAND)
+    add_unfinished_banner(failed, "second", KEPT, COMMAND)
     tagged = [cell.source for cell in nbformat.read(failed, 4).cells if NOT_WHOLE in cell.metadata.get("tags", ())]
     assert len(tagged) == 1
     assert "second" in tagged[0]
 
 
 def test_on_the_page_it_is_the_banner_with_a_way_to_the_cell(failed, tmp_path):
-    say_not_whole(failed, WHAT, KEPT, COMMAND)
+    add_unfinished_banner(failed, WHAT, KEPT, COMMAND)
     text = notebook_to_html(failed, tmp_path / "x.html").read_text()
     banner = text[text.index('<section class="banner"') : text.index("<h1")]
     assert "This study did not come to its end." in banner
@@ -64,7 +64,7 @@ def test_on_the_page_it_is_the_banner_with_a_way_to_the_cell(failed, tmp_path):
 def test_one_that_was_interrupted_without_an_error_has_the_banner_too(tmp_path):
     path = tmp_path / "x.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# A study")]), path)
-    say_not_whole(path, "interrupted", KEPT, COMMAND)
+    add_unfinished_banner(path, "interrupted", KEPT, COMMAND)
     text = notebook_to_html(path, tmp_path / "x.html").read_text()
     assert text.index('<section class="banner" role="alert">') < text.index("<h1")
     assert "#error-1" not in text

@@ -13,7 +13,7 @@ from waiting import wait_for
 
 from meshtrial.design.study import Load
 from meshtrial.errors import TestbedError
-from meshtrial.load.obeyed import Taken
+from meshtrial.load.obeyed import ChangeTime
 from meshtrial.records import series
 from meshtrial.records.schema import ComponentUsage, Proof
 from meshtrial.run.during_load import Changing, Restarting, Sampler
@@ -177,11 +177,11 @@ class Changeable:
     def changes(self) -> tuple[str, ...]:
         return self.has
 
-    def change(self, change: str, on: bool) -> Taken:
+    def change(self, change: str, on: bool) -> ChangeTime:
         self.asked.append((change, on, time.monotonic()))
         if self.error is not None:
             raise self.error
-        return Taken(time.time(), 0.001)
+        return ChangeTime(time.time(), 0.001)
 
     def churn(self, number: int) -> None:
         self.churned.append(number)

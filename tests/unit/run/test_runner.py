@@ -35,7 +35,7 @@ def told(make_study, make_record, monkeypatch, tmp_path):
     def carry_out(enough=None) -> list[str]:
         lines: list[str] = []
         now[0] = 0.0
-        runner.execute(store, None, lines.append, enough, besides_s=1.0)
+        runner.execute(store, None, lines.append, enough, overhead_s=1.0)
         return lines
 
     return plan, carry_out
@@ -72,7 +72,7 @@ def test_a_failure_that_may_be_the_treatments_own_is_told_and_not_repeated(
     monkeypatch.setattr(runner, "carry_out", carry_out)
     store = StudyStore.create(tmp_path, plan, {})
     lines: list[str] = []
-    runner.execute(store, None, lines.append, None, besides_s=1.0)
+    runner.execute(store, None, lines.append, None, overhead_s=1.0)
     assert f"{plan.runs[0].run_id} failed by itself, which is a result: gate late: too slow" in lines
     assert len(store.records()) == 6
     assert blocks_in_a_row(plan, store.records()) == 2

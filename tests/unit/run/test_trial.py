@@ -17,7 +17,7 @@ from meshtrial.records import packed
 from meshtrial.records.store import StudyStore
 from meshtrial.run import trial
 from meshtrial.run.quiet import PATIENCE
-from meshtrial.run.trial import HANDOFF, LOOK, Trial, go_on, kept
+from meshtrial.run.trial import HANDOFF, LOOK, Trial, kept, resume_command
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_where_nothing_is_measured_nothing_is_announced(given):
 def test_of_one_that_broke_off_it_is_said_what_is_kept_and_what_goes_on(broken_off):
     store = StudyStore.open(broken_off)
     assert kept(store) == f"14 of 24 runs are recorded, 4 of 8 blocks, in {broken_off}"
-    assert go_on(store) == f"meshtrial run ambient_vs_no_mesh -p study_dir={broken_off}"
+    assert resume_command(store) == f"meshtrial run ambient_vs_no_mesh -p study_dir={broken_off}"
 
 
 class Watched(pretended.Testbed):
@@ -121,7 +121,7 @@ def test_an_error_on_the_way_tells_it_too(broken_off, monkeypatch):
     ):
         Trial("ambient_vs_no_mesh", {"study_dir": str(broken_off)}).run(told.append)
     store = StudyStore.open(broken_off)
-    assert told == [f"{kept(store)}; {go_on(store)} goes on"]
+    assert told == [f"{kept(store)}; {resume_command(store)} goes on"]
 
 
 @pytest.mark.linux

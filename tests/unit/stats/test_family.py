@@ -12,7 +12,7 @@ from meshtrial.errors import UsageError
 from meshtrial.stats import ContrastResult, Family, Margin, analyse_family, compare_paired
 from meshtrial.stats.multiplicity import holm
 from meshtrial.stats.verdict import Verdict
-from meshtrial.vocabulary import Correction, Word, sentence
+from meshtrial.vocabulary import Correction, VerdictLabel, sentence
 
 MARGIN = Margin(0.05)
 AA = Family("none", twin="none-aa", margin=MARGIN)
@@ -76,8 +76,8 @@ def test_a_missing_run_takes_its_block_from_every_treatment() -> None:
         assert "(B4)" in warning.message
 
 
-@pytest.mark.parametrize("label", [Word.INVALID, Word.SATURATED])
-def test_a_treatment_that_is_out_keeps_its_blocks_to_itself_and_counts(label: Word) -> None:
+@pytest.mark.parametrize("label", [VerdictLabel.INVALID, VerdictLabel.SATURATED])
+def test_a_treatment_that_is_out_keeps_its_blocks_to_itself_and_counts(label: VerdictLabel) -> None:
     values = study(a=1.2, b=1.2, c=9.0)
     values["c"][1:] = math.nan
     found = named(analyse_family(values, AA, stopped={"c": label}))
@@ -114,7 +114,7 @@ def test_a_noisy_twin_makes_small_effects_unstable_and_leaves_large_ones() -> No
 
 
 def test_a_twin_without_values_is_said_with_every_verdict() -> None:
-    for word in (Word.INVALID, Word.SATURATED):
+    for word in (VerdictLabel.INVALID, VerdictLabel.SATURATED):
         found = named(analyse_family(study(a=1.2), AA, stopped={"none-aa": word}))
         assert found["a"].verdict.label == "slower"
         assert "no-aa-check" in {w.code for w in found["a"].warnings}
@@ -229,7 +229,7 @@ def test_one_flip_serves_contrasts_on_two_scales() -> None:
 def test_an_invalid_treatment_leaves_the_other_pairs_their_p() -> None:
     values = study(n=6, a=1.0, b=1.3, c=1.9)
     family = Family("none", contrasts=PAIRS, correction="max-t")
-    results = analyse_family(values, family, stopped={"c": Word.INVALID})
+    results = analyse_family(values, family, stopped={"c": VerdictLabel.INVALID})
     assert [r.verdict.label for r in results] == ["slower", "invalid", "invalid"]
     assert [r.p_adjusted for r in results[1:]] == [None, None]
     assert results[0].comparison is not None
@@ -260,7 +260,7 @@ def test_unpaired() -> None:
     assert all(r.warnings == () for r in analyse_family(values, replace(family, order_known=True)))
     # Runs of a saturated treatment are not compared, and still count.
     values["b"] = 9 * values["b"]
-    a, b = analyse_family(values, family, stopped={"b": Word.SATURATED})
+    a, b = analyse_family(values, family, stopped={"b": VerdictLabel.SATURATED})
     assert a.p_adjusted == pytest.approx(2 * 2 / 924)
     assert (b.verdict.label, b.comparison, b.p_adjusted) == ("saturated", None, None)
 
@@ -304,6 +304,6 @@ def test_the_twin_of_unpaired_runs_is_not_corrected() -> None:
 
 
 def test_a_family_without_a_usable_treatment_is_judged_too() -> None:
-    stopped = dict.fromkeys(("none", "none-aa", "a"), Word.INVALID)
+    stopped = dict.fromkeys(("none", "none-aa", "a"), VerdictLabel.INVALID)
     results = analyse_family(study(a=1.2), AA, blocks=list(range(10)), stopped=stopped)
     assert [r.verdict.label for r in results] == ["invalid", "invalid"]

@@ -16,12 +16,14 @@ def test_floor_is_the_apparent_effect_in_either_direction() -> None:
 
 
 @pytest.mark.parametrize(("blocks", "shaken"), [(5, False), (6, True), (7, True), (10, True)])
-def test_a_twin_that_is_apart_in_every_block_is_seen_by_as_few_as_can_show_it(blocks: int, shaken: bool) -> None:
+def test_a_twin_that_is_apart_in_every_block_is_seen_by_as_few_as_can_show_it(
+    blocks: int, noise_exceeds_margin: bool
+) -> None:
     # Up to twice the margin, and down to nearly nothing: the interval is not wholly beyond it.
     aa = np.linspace(1.001, 1.1, blocks)
     noise = noise_floor(compare_paired(aa, np.ones(blocks)))
     assert noise.low < 0.05 < noise.upper
-    assert noise.shaken(0.05) is shaken
+    assert noise.noise_exceeds_margin(0.05) is noise_exceeds_margin
 
 
 def test_effect_size() -> None:

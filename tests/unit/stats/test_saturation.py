@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshtrial.errors import UsageError
-from meshtrial.stats.saturation import Bracket, RateSearch, Rung, bracket, capacity
+from meshtrial.stats.saturation import Bracket, LoadStep, RateSearch, bracket, capacity
 
 
-def rungs(limit: float, *asked: float) -> list[Rung]:
+def rungs(limit: float, *asked: float) -> list[LoadStep]:
     """A system that keeps every rate up to `limit`."""
-    return [Rung(rate, min(1.0, limit / rate)) for rate in asked]
+    return [LoadStep(rate, min(1.0, limit / rate)) for rate in asked]
 
 
 @pytest.mark.parametrize(
@@ -20,13 +20,17 @@ def rungs(limit: float, *asked: float) -> list[Rung]:
         (rungs(1000, 400, 800, 1600), 800, 1600),
         (rungs(5000, 400, 800), 800, math.inf),
         (rungs(100, 400, 800), 0, 400),
-        ([Rung(100, 0.98), Rung(200, 0.97)], 100, 200),  # 2 % are tolerated
-        ([Rung(100, 1.0), Rung(200, 1.0, ok=False)], 100, 200),  # a gate failed
-        ([Rung(100, 1.0), Rung(200, 0.5), Rung(200, 0.6), Rung(400, 1.0)], 100, 200),  # kept above a failed one
-        ([Rung(100, 1.0), Rung(200, 0.5), Rung(200, 1.0)], 200, math.inf),  # a repeat saves a rate
+        ([LoadStep(100, 0.98), LoadStep(200, 0.97)], 100, 200),  # 2 % are tolerated
+        ([LoadStep(100, 1.0), LoadStep(200, 1.0, ok=False)], 100, 200),  # a gate failed
+        (
+            [LoadStep(100, 1.0), LoadStep(200, 0.5), LoadStep(200, 0.6), LoadStep(400, 1.0)],
+            100,
+            200,
+        ),  # kept above a failed one
+        ([LoadStep(100, 1.0), LoadStep(200, 0.5), LoadStep(200, 1.0)], 200, math.inf),  # a repeat saves a rate
     ],
 )
-def test_bracket_by_hand(history: list[Rung], low: float, high: float) -> None:
+def test_bracket_by_hand(history: list[LoadStep], low: float, high: float) -> None:
     assert bracket(history) == Bracket(low, high)
 
 
@@ -66,7 +70,7 @@ def test_ladders_that_end_too_early_say_so() -> None:
 @given(st.floats(20, 50_000), st.floats(20, 20_000))
 def test_the_search_finds_the_limit(limit: float, start: float) -> None:
     search = RateSearch(start=start, highest=60_000, lowest=10)
-    history: list[Rung] = []
+    history: list[LoadStep] = []
     while (rate := search.next_rate(history)) is not None:
         history += rungs(limit, rate)
         assert len(history) < 60
@@ -79,7 +83,7 @@ def test_the_search_finds_the_limit(limit: float, start: float) -> None:
 
 def test_the_search_step_by_step() -> None:
     search = RateSearch(start=100, highest=1000, resolution=0.2)
-    history: list[Rung] = []
+    history: list[LoadStep] = []
     asked = []
     while (rate := search.next_rate(history)) is not None:
         asked.append(rate)
@@ -103,7 +107,8 @@ def test_a_broken_search_goes_on_where_it_stopped() -> None:
 
 
 @pytest.mark.parametrize(
-    "ask", [lambda: Rung(-1, 1.0), lambda: RateSearch(start=10, highest=5), lambda: bracket([]), lambda: capacity([])]
+    "ask",
+    [lambda: LoadStep(-1, 1.0), lambda: RateSearch(start=10, highest=5), lambda: bracket([]), lambda: capacity([])],
 )
 def test_refuses(ask: Callable[[], object]) -> None:
     with pytest.raises(UsageError):

@@ -8,7 +8,7 @@ from meshtrial.stats.comparison import Comparison
 from meshtrial.stats.contrast import compare_unpaired
 from meshtrial.stats.noise import NoiseFloor, noise_floor
 from meshtrial.stats.verdict import Verdict, decide
-from meshtrial.vocabulary import Word, sentence
+from meshtrial.vocabulary import VerdictLabel, sentence
 
 
 def contrast(ratio: float, sd: float = 0.01, n: int = 10, margin: float | None = 0.05, m: int = 1) -> Comparison:
@@ -116,7 +116,7 @@ def test_dependent_blocks_take_every_label() -> None:
         assert not verdict.label.conclusive
     # 20 % are 18 standard deviations of the block differences: no dependence of a few blocks makes that.
     assert said(judged(contrast(1.2), dependent=True)) == "slower (material)"
-    assert judged(contrast(1.2), dependent=True, stopped=Word.INVALID).label == "invalid"
+    assert judged(contrast(1.2), dependent=True, stopped=VerdictLabel.INVALID).label == "invalid"
 
 
 def test_material_is_what_its_own_corrected_test_shows() -> None:
@@ -128,10 +128,10 @@ def test_material_is_what_its_own_corrected_test_shows() -> None:
 
 def test_invalid_and_saturated_come_first() -> None:
     c = contrast(3.0)
-    assert judged(c, stopped=Word.INVALID).label == "invalid"
-    assert judged(c, stopped=Word.SATURATED, noise=floor(1.0)).label == "saturated"
+    assert judged(c, stopped=VerdictLabel.INVALID).label == "invalid"
+    assert judged(c, stopped=VerdictLabel.SATURATED, noise=floor(1.0)).label == "saturated"
     verdict = decide(None, p_adjusted=None)
-    assert verdict == Verdict(Word.INVALID, "")
+    assert verdict == Verdict(VerdictLabel.INVALID, "")
 
 
 def test_the_corrected_p_decides() -> None:
@@ -165,8 +165,8 @@ def test_buckets_never_narrow_an_interval_and_never_make_a_verdict(
     assert wide.effect.low <= c.effect.low
     assert wide.effect.high >= c.effect.high
     sharp, blunt = judged(c), judged(wide)
-    assert blunt.label in (sharp.label, Word.INCONCLUSIVE)
-    assert blunt.label is Word.INCONCLUSIVE or blunt.qualifier in (sharp.qualifier, "")
+    assert blunt.label in (sharp.label, VerdictLabel.INCONCLUSIVE)
+    assert blunt.label is VerdictLabel.INCONCLUSIVE or blunt.qualifier in (sharp.qualifier, "")
 
 
 def test_no_verdict_ever_says_no_difference() -> None:

@@ -79,11 +79,11 @@ def contrasts_of(treatments: tuple[Treatment, ...]) -> tuple[Contrast, ...]:
         raise UsageError(f"treatments: nothing is restarted; add for example {baseline.name}+restart-app")
     contrasts = []
     for treatment in restarted:
-        if treatment.undisturbed not in plain:
+        if treatment.without_restart not in plain:
             raise UsageError(
-                f"treatments: {treatment.name} is compared with {treatment.undisturbed.name}, which is missing"
+                f"treatments: {treatment.name} is compared with {treatment.without_restart.name}, which is missing"
             )
-        contrasts.append(Contrast(treatment.name, treatment.undisturbed.name))
+        contrasts.append(Contrast(treatment.name, treatment.without_restart.name))
         same = replace(baseline, restart=treatment.restart)
         if treatment != same and same in plain:
             contrasts.append(Contrast(treatment.name, same.name))

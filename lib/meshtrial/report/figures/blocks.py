@@ -62,7 +62,7 @@ def _draw(data: StudyData, rows: pl.DataFrame, name: str) -> Canvas:
     return figure
 
 
-def _panel(axis: Axes, runs: Sequence[tuple[palette.Look, pl.DataFrame]], name: str) -> None:
+def _panel(axis: Axes, runs: Sequence[tuple[palette.TreatmentStyle, pl.DataFrame]], name: str) -> None:
     shown = pl.concat([mine for _, mine in runs])
     first, last = (int(end) for end in (shown["block"].min(), shown["block"].max()))  # type: ignore[arg-type]
     apart = (last - first + 1) * _STRIPS / len(runs)

@@ -23,7 +23,7 @@ from meshtrial.report import frames, palette, sheet, wording
 from meshtrial.report.figure import Columns, Figure, alt_text
 from meshtrial.report.figures.common import empty, estimate, log_axis
 from meshtrial.report.palette import INK
-from meshtrial.stats import Capacity, Rung
+from meshtrial.stats import Capacity, LoadStep
 from meshtrial.stats import capacity as capacity_of
 
 _BIN = 0.1
@@ -78,9 +78,9 @@ def _carried(runs: Sequence[RunRecord]) -> _Carried:
     ladders = []
     for run in runs:
         found = run.extra["search"]
-        ladder = [Rung(float(found["low_rps"]), 1.0)]
+        ladder = [LoadStep(float(found["low_rps"]), 1.0)]
         if found["high_rps"] is not None:
-            ladder.append(Rung(float(found["high_rps"]), 0.0))
+            ladder.append(LoadStep(float(found["high_rps"]), 0.0))
         ladders.append(ladder)
     shares = [step["generator_cpu"] for run in runs for step in _steps(run) if step["stage"] == "confirm"]
     known = [float(share) for share in shares if share is not None]
@@ -138,7 +138,7 @@ def _draw(data: StudyData, carried: Sequence[_Carried], points: pl.DataFrame) ->
     return figure
 
 
-def _intervals(axis: Axes, carried: Sequence[_Carried], looks: palette.Looks) -> None:
+def _intervals(axis: Axes, carried: Sequence[_Carried], looks: palette.Styles) -> None:
     largest = max(max(one.capacity.estimate, one.closed_rps) for one in carried)
     for place, one in enumerate(carried):
         look = looks[one.treatment]

@@ -155,7 +155,7 @@ def _draw(data: StudyData, pools: list[Pool], since: str) -> Canvas:
     return figure
 
 
-def _curves(body: Axes, tail: Axes, pool: Pool, look: palette.Look, floor: float) -> None:
+def _curves(body: Axes, tail: Axes, pool: Pool, look: palette.TreatmentStyle, floor: float) -> None:
     # It takes longer to load than matplotlib, and not every command draws.
     import seaborn
 

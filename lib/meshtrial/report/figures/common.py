@@ -13,7 +13,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 
 from meshtrial.report import sheet, svg, wording
 from meshtrial.report.figure import Figure
-from meshtrial.report.palette import PAPER, Look
+from meshtrial.report.palette import PAPER, TreatmentStyle
 
 _BELOW = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)
 _FACTORS = (1.0, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 7.0)
@@ -90,7 +90,7 @@ def estimate(
     place: float,
     ends: Sequence[float],
     middle: float,
-    look: Look,
+    look: TreatmentStyle,
     *,
     upright: bool = False,
     marker: str = "",
@@ -107,7 +107,9 @@ def estimate(
         svg.tip(drawn, said)
 
 
-def strip(axes: Axes, places: Sequence[float], values: Sequence[float], look: Look, *, upright: bool = True) -> None:
+def strip(
+    axes: Axes, places: Sequence[float], values: Sequence[float], look: TreatmentStyle, *, upright: bool = True
+) -> None:
     """Every value as a dot at its place on the other axis: a distribution with nothing hidden."""
     # It takes longer to load than matplotlib, and not every command draws.
     import seaborn

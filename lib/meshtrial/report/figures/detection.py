@@ -10,11 +10,11 @@ from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, sheet, wording
 from meshtrial.report.figure import Columns, Figure
 from meshtrial.report.figures.common import empty, estimate, spread
-from meshtrial.report.palette import INK, Look
-from meshtrial.vocabulary import Word
+from meshtrial.report.palette import INK, TreatmentStyle
+from meshtrial.vocabulary import VerdictLabel
 
 _WORD_IN = 0.17  # how wide an upright word is
-_MARKS = {Word.SLOWER: "o", Word.EQUIVALENT: "s", Word.INCONCLUSIVE: "D"}
+_MARKS = {VerdictLabel.SLOWER: "o", VerdictLabel.EQUIVALENT: "s", VerdictLabel.INCONCLUSIVE: "D"}
 
 
 def detection(data: StudyData) -> Figure:
@@ -51,7 +51,9 @@ def _draw(delays: list[Detection]) -> Canvas:
     for one, place in zip(delays, places, strict=True):
         middle, *ends = _microseconds(one.row)
         x, word = one.applied_s * 1e6, one.row.verdict
-        look = Look(one.treatment, INK, _MARKS.get(word, "x"), "-", filled=word is not Word.INCONCLUSIVE)
+        look = TreatmentStyle(
+            one.treatment, INK, _MARKS.get(word, "x"), "-", filled=word is not VerdictLabel.INCONCLUSIVE
+        )
         estimate(axes, x, ends, middle, look, upright=True, filled=look.filled)
         axes.annotate(
             word,

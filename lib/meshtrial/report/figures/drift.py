@@ -12,7 +12,7 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, sheet, wording
 from meshtrial.report.figure import Figure, alt_text
 from meshtrial.report.figures.common import empty, strip
-from meshtrial.report.palette import INK, Look
+from meshtrial.report.palette import INK, TreatmentStyle
 
 _PROBES = ("wakeup_s", "spin_s")
 
@@ -129,7 +129,12 @@ def _draw(data: StudyData, rows: pl.DataFrame, residuals: pl.DataFrame, state: p
 def _positions(axis: Axes, residuals: pl.DataFrame) -> None:
     shown = residuals.with_columns((100 * (pl.col("residual").exp() - 1)).alias("percent"))
     if not shown.is_empty():
-        strip(axis, shown["position"].to_list(), shown["percent"].to_list(), Look("every run", INK, "o", "-", True))
+        strip(
+            axis,
+            shown["position"].to_list(),
+            shown["percent"].to_list(),
+            TreatmentStyle("every run", INK, "o", "-", True),
+        )
         for position, middle in shown.group_by("position").agg(pl.col("percent").median()).sort("position").iter_rows():
             axis.plot([position - 0.28, position + 0.28], [middle, middle], color=INK, linewidth=2.2)
     axis.axhline(0, color=INK, linewidth=0.8)

@@ -113,7 +113,7 @@ def two_studies(data: StudyData, other: StudyData) -> Figure:
     own = [frames.contrasts(one, primary=True, family="") for one in (data, other)]
     found = [_lettered(contrasts, letter(n)) for n, contrasts in enumerate(own)]
     loads = tuple(dict.fromkeys(load for contrasts in found for load in contrasts.loads))
-    looks = palette.Looks((name, look) for contrasts in found for name, look in contrasts.looks.items())
+    looks = palette.Styles((name, look) for contrasts in found for name, look in contrasts.looks.items())
     responses = list(dict.fromkeys(row.response for one in own for row in one.rows))
     treatments = list(dict.fromkeys(name for one in own for name in one.looks))
 
@@ -132,7 +132,7 @@ def _lettered(contrasts: Contrasts, name: str) -> Contrasts:
     return replace(
         contrasts,
         rows=tuple(replace(row, treatment=f"{row.treatment} {name}") for row in contrasts.rows),
-        looks=palette.Looks((f"{treatment} {name}", look) for treatment, look in contrasts.looks.items()),
+        looks=palette.Styles((f"{treatment} {name}", look) for treatment, look in contrasts.looks.items()),
         unreported=frozenset(
             (load, response, f"{treatment} {name}") for load, response, treatment in contrasts.unreported
         ),
@@ -254,7 +254,7 @@ def _draw(contrasts: Contrasts, panels: Sequence[Contrasts]) -> Canvas:
     return figure
 
 
-def _row(axis: Axes, place: int, row: VerdictRow, added: bool, look: palette.Look) -> None:
+def _row(axis: Axes, place: int, row: VerdictRow, added: bool, look: palette.TreatmentStyle) -> None:
     mark, beside = row.verdict, axis.get_yaxis_transform()
     # The name stands to the left on this line. How large a new study would be stands in the table too.
     said = f"{mark.glyph} {wording.verdict_text(row, brief=True)}".replace("(a new study of about ", "(new study: ")

@@ -15,7 +15,7 @@ from meshtrial.report import frames, palette, sheet, wording
 from meshtrial.report.figure import Figure, alt_text
 from meshtrial.report.figures.common import empty, estimate
 from meshtrial.report.palette import INK
-from meshtrial.vocabulary import Word
+from meshtrial.vocabulary import VerdictLabel
 
 _SCHEMA = {
     "study": pl.String,
@@ -67,7 +67,7 @@ def _rows(studies: Sequence[StudyData], name: str) -> pl.DataFrame:
 def _draw(studies: Sequence[StudyData], rows: pl.DataFrame, name: str, by_difference: bool) -> Canvas:
     loads = rows["load"].unique(maintain_order=True).to_list()
     figure, axes = sheet.panels([2.6] * len(loads), sharex=True)
-    looks = palette.Looks(pair for data in studies for pair in palette.looks(data.plan.study).items())
+    looks = palette.Styles(pair for data in studies for pair in palette.looks(data.plan.study).items())
     for axis, load in zip(axes, loads, strict=True):
         for (treatment,), own in rows.filter(load=load).group_by("treatment", maintain_order=True):
             look = looks[str(treatment)]
@@ -75,7 +75,7 @@ def _draw(studies: Sequence[StudyData], rows: pl.DataFrame, name: str, by_differ
             axis.plot(at, own["estimate"], **look.line(1))
             for x, row in zip(at, own.iter_rows(named=True), strict=True):
                 ends = [] if row["low"] is None or row["high"] is None else [row["low"], row["high"]]
-                called = Word(row["verdict"]).different
+                called = VerdictLabel(row["verdict"]).different
                 estimate(axis, x, ends, row["estimate"], look, upright=True, filled=called, size=6)
         axis.axhline(0 if by_difference else 1, color=INK, linewidth=0.9)
         axis.set_ylabel(f"difference / {wording.unit(name)}" if by_difference else "ratio to the baseline")

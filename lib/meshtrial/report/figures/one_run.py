@@ -154,7 +154,7 @@ def _draw_components(table: pl.DataFrame, titles: list[str]) -> Canvas:
     figure, axes = sheet.panels([2.0] * len(titles), sharex=True)
     names = list(dict.fromkeys(table["component"]))
     looks = [
-        palette.Look(name, (GREY, *palette.HUES)[i % 9], "os^Dv"[i % 5], ("-", "--", ":")[i % 3], True)
+        palette.TreatmentStyle(name, (GREY, *palette.HUES)[i % 9], "os^Dv"[i % 5], ("-", "--", ":")[i % 3], True)
         for i, name in enumerate(names)
     ]
     for axis, title in zip(axes, titles, strict=True):

@@ -113,7 +113,7 @@ def _draw(data: StudyData, panels: Sequence[Sequence[_Curve]], load: str) -> Can
     return figure
 
 
-def _line(axis: Axes, curve: _Curve, look: palette.Look) -> None:
+def _line(axis: Axes, curve: _Curve, look: palette.TreatmentStyle) -> None:
     axis.plot(curve.blocks, curve.effects, **look.line())
     at = curve.blocks.index(curve.row.n_blocks)
     (dot,) = axis.plot([curve.blocks[at]], [curve.effects[at]], **look.marks(6) | {"markerfacecolor": look.colour})

@@ -16,7 +16,7 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, palette, sheet, svg, wording
 from meshtrial.report.figure import Figure, alt_text
 from meshtrial.report.figures.common import empty, strip
-from meshtrial.report.palette import INK, Look
+from meshtrial.report.palette import INK, TreatmentStyle
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def _draw(data: StudyData, used: pl.DataFrame, roles: pl.DataFrame) -> Canvas:
             # Single runs, without the load generator.
             in_path = runs.filter(pl.col("role").is_in(PATH_ROLES)).group_by("run_id").agg(pl.col(measure).sum())
             dots = (scale * in_path[measure].drop_nulls().sort()).to_list()
-            strip(axis, [place] * len(dots), dots, Look("a run", INK, "o", "-", True), upright=False)
+            strip(axis, [place] * len(dots), dots, TreatmentStyle("a run", INK, "o", "-", True), upright=False)
             furthest = max(drawn, *dots, 0.0)
             widest = max(widest, furthest)
             beside = ((furthest, place), (5, 0), "data", "offset points")
@@ -108,7 +108,12 @@ def _draw(data: StudyData, used: pl.DataFrame, roles: pl.DataFrame) -> Canvas:
 
 
 def _bar(
-    axis: Axes, place: int, look: palette.Look, widths: Sequence[tuple[_RoleLook, float]], unit: str, height: float
+    axis: Axes,
+    place: int,
+    look: palette.TreatmentStyle,
+    widths: Sequence[tuple[_RoleLook, float]],
+    unit: str,
+    height: float,
 ) -> float:
     """Draw what the parts of the system use behind one another; where the last ends."""
     left = 0.0

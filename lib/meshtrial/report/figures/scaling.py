@@ -93,12 +93,12 @@ def _draw(data: StudyData, found: Sequence[Growth]) -> Canvas:
     return figure
 
 
-def _looks_of(data: StudyData, found: Sequence[Growth]) -> list[palette.Look]:
+def _looks_of(data: StudyData, found: Sequence[Growth]) -> list[palette.TreatmentStyle]:
     looks = palette.looks(data.plan.study)
     return [looks[name] for name in frames.order(data, {one.ladder.treatment for one in found})]
 
 
-def _line(axis: Axes, one: Growth, response: Response, look: palette.Look, alpha: float) -> None:
+def _line(axis: Axes, one: Growth, response: Response, look: palette.TreatmentStyle, alpha: float) -> None:
     x, y = one.ladder.x, one.ladder.y * response.scale
     axis.plot(np.tile(x, len(y)), y.ravel(), "o", color=look.colour, markersize=2.6, markeredgewidth=0, alpha=0.5)
     for at, slope in zip(x, one.ladder.at_sizes(alpha), strict=True):

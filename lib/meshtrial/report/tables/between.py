@@ -14,7 +14,7 @@ from meshtrial.inference.between import Between
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
 from meshtrial.report.markup import Cell, Column, Fragment, Table, bullets, join, paragraph, ranged
-from meshtrial.vocabulary import Word
+from meshtrial.vocabulary import VerdictLabel
 
 _EACH = 4  # studies that have a column of their own
 CAVEAT = (
@@ -47,7 +47,7 @@ def between(studies: Sequence[StudyData], contrasts: Sequence[Between], differ: 
     said += [
         f"{letter(i)} is not finished: what it says here is an early look, and may be read for no verdict."
         for i, data in enumerate(studies)
-        if any(row.verdict is Word.PROVISIONAL for row in data.verdicts)
+        if any(row.verdict is VerdictLabel.PROVISIONAL for row in data.verdicts)
     ]
     said += _scales(contrasts)
     return join(bullets(listed), bullets(said), _table(len(studies), contrasts).fragment(), paragraph(CAVEAT))

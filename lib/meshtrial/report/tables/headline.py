@@ -16,7 +16,7 @@ from meshtrial.report import frames, wording
 from meshtrial.report.markup import Fragment
 from meshtrial.report.tables.growth import growth_lines, growth_notes
 from meshtrial.report.tables.ranks import places_line
-from meshtrial.vocabulary import Word, directions
+from meshtrial.vocabulary import VerdictLabel, directions
 
 # Beyond this many clauses over all loads a headline is a table; then it speaks of the first primary response alone.
 MOST_CLAUSES = 12
@@ -27,7 +27,7 @@ Lines = Sequence[Fragment | str]
 class Finding:
     """One verdict inside a sentence: its word, what it is said of, and the numbers behind it."""
 
-    word: Word
+    word: VerdictLabel
     about: str
     why: str
 
@@ -38,7 +38,7 @@ class Clause:
 
     treatment: str
     against: str  # empty where the sentence begins with it
-    stopped: Word | None  # why nothing of it was compared, where that holds for every response
+    stopped: VerdictLabel | None  # why nothing of it was compared, where that holds for every response
     being: Sequence[Finding] = ()
     costing: Sequence[Finding] = ()  # more or less of a resource
     verb: str = "has"
@@ -79,7 +79,7 @@ def _judged(data: StudyData, load: str | None = None) -> list[VerdictRow]:
 
 
 def _finished(data: StudyData) -> bool:
-    return not any(row.verdict is Word.PROVISIONAL for row in data.verdicts)
+    return not any(row.verdict is VerdictLabel.PROVISIONAL for row in data.verdicts)
 
 
 def _nothing_yet(data: StudyData) -> str:
@@ -145,8 +145,8 @@ def _finding(row: VerdictRow) -> Finding:
     why = wording.qualifier(row)
     if word.different:
         why = ", ".join(filter(None, (wording.effect(row), wording.other_effect(row), why)))
-    elif word is Word.EQUIVALENT and row.margin_floor is not None:
+    elif word is VerdictLabel.EQUIVALENT and row.margin_floor is not None:
         why = wording.within_floor(row)
-    elif word is Word.EQUIVALENT:
+    elif word is VerdictLabel.EQUIVALENT:
         why = f"within {wording.margin_share(row) or 'the margin'}"
     return Finding(word, name if word in directions("resource") else about, why)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from meshtrial.inference.extrapolated import MonthAtSize, at_size
-from meshtrial.inference.money import Amount, Bill, Prices, bills
+from meshtrial.inference.money import Amount, CostEstimate, Prices, bills
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
 from meshtrial.report.markup import Cell, Column, Fragment, Table, paragraph, ranged
@@ -32,7 +32,7 @@ def money(data: StudyData, core_hour: float, gib_hour: float, currency: str = ""
     costs = bills(data, prices)
     if not costs:
         return paragraph("No run that takes part in the inference has its CPU and memory recorded.")
-    columns: list[Column[Bill]] = [
+    columns: list[Column[CostEstimate]] = [
         Column("treatment", lambda one: one.treatment),
         Column("against", lambda one: one.baseline),
         Column("a month at this load", lambda one: _amount(one.month, currency), numeric=True),

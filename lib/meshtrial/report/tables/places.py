@@ -9,7 +9,7 @@ import numpy as np
 
 from meshtrial.inference.values import LoadBlocks
 from meshtrial.records.dataset import StudyData
-from meshtrial.records.parts import Place, places
+from meshtrial.records.parts import Site, places
 from meshtrial.records.schema import RunRecord, VerdictRow
 from meshtrial.report import frames, wording
 from meshtrial.report.markup import Cell, Column, Fragment, Table, join
@@ -67,28 +67,28 @@ def _listed(hosts: Sequence[str]) -> str:
     return ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more" if len(hosts) > 3 else "")
 
 
-def _where(data: StudyData, found: Sequence[Place]) -> Table:
-    def told(*names: str) -> Callable[[Place], object]:
+def _where(data: StudyData, found: Sequence[Site]) -> Table:
+    def told(*names: str) -> Callable[[Site], object]:
         """The first of these that its testbed told."""
 
-        def of(place: Place) -> object:
+        def of(place: Site) -> object:
             testbed = place.environment.get("testbed", data.environment.get("testbed"))
             known = testbed if isinstance(testbed, dict) else {}
             return next((known[name] for name in names if known.get(name)), "not recorded")
 
         return of
 
-    def runs(place: Place) -> list[RunRecord]:
+    def runs(place: Site) -> list[RunRecord]:
         return sorted((run for run in data.runs if run.repetition in place.blocks), key=lambda run: run.start_unix_s)
 
     def at(moments: list[str]) -> str | None:
         return moments[0][:16].replace("T", " ") if moments else None
 
-    def nodes(place: Place) -> int | None:
+    def nodes(place: Site) -> int | None:
         listed = told("nodes")(place)
         return len(listed) if isinstance(listed, list) else None
 
-    columns: list[Column[Place]] = [
+    columns: list[Column[Site]] = [
         Column("place", lambda place: place.name),
         Column("blocks", lambda place: f"{place.blocks[0]} to {place.blocks[-1]}"),
         Column("cluster or CPU", told("cluster", "cpu_model")),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from meshtrial.inference.ranking import Place, Ranking, rankings
+from meshtrial.inference.ranking import Ranking, RankRange, rankings
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, wording
 from meshtrial.report.markup import Cell, Column, Fragment, Table, join, paragraph, valued
@@ -49,7 +49,7 @@ def _table(data: StudyData, ranking: Ranking, note: str) -> Table:
         return wording.listing(list(found)) or "–"
 
     read = partial(wording.in_unit, ranking.response)
-    columns: list[Column[Place]] = [
+    columns: list[Column[RankRange]] = [
         Column("treatment", lambda place: place.treatment),
         Column("places", lambda place: Cell(place.places, place.best + place.worst), middle=True),
         Column("typical run", lambda place: valued(place.value, read), numeric=True),

@@ -14,7 +14,7 @@ from meshtrial.records.schema import VerdictRow
 from meshtrial.report import wording
 from meshtrial.report.frames import Contrasts
 from meshtrial.report.markup import Cell, Fragment, verdict_badge
-from meshtrial.vocabulary import COARSE_QUANTILE, Word
+from meshtrial.vocabulary import COARSE_QUANTILE, VerdictLabel
 
 Output = Literal["page", "markdown", "terminal", "below"]  # the last two: beside a treatment's name, and in lines below
 PAGE, MARKDOWN, TERMINAL, BELOW = get_args(Output)
@@ -70,7 +70,7 @@ def _value(line: Line) -> str:
 
 def _verdict(line: Line) -> str:
     reported = line.among.reported(line.row)
-    return wording.verdict_text(line.row) if reported else f"{Word.INVALID}: not reported"
+    return wording.verdict_text(line.row) if reported else f"{VerdictLabel.INVALID}: not reported"
 
 
 def _verdict_on_page(line: Line) -> Cell:
@@ -79,7 +79,7 @@ def _verdict_on_page(line: Line) -> Cell:
     said: str
     if among.reported(row):
         said, html = row.verdict, verdict_badge(row.verdict)
-        why = {Word.SATURATED: "asked rate not held", Word.INVALID: "see validity"}.get(row.verdict, "")
+        why = {VerdictLabel.SATURATED: "asked rate not held", VerdictLabel.INVALID: "see validity"}.get(row.verdict, "")
     else:
         said, html = "not reported", Fragment("quiet", "not reported")
         why = "too few requests" if row.response.startswith("latency_") else "not measured"
@@ -164,7 +164,7 @@ def _values(line: Line) -> Cell | None:
 
 def _p_equivalence(line: Line) -> str | None:
     row = line.row
-    if row.p_equivalence_adjusted is None or row.verdict not in (Word.EQUIVALENT, Word.INCONCLUSIVE):
+    if row.p_equivalence_adjusted is None or row.verdict not in (VerdictLabel.EQUIVALENT, VerdictLabel.INCONCLUSIVE):
         return None
     return wording.probability(row.p_equivalence_adjusted)
 

@@ -12,7 +12,7 @@ from meshtrial.report import frames, wording
 from meshtrial.report.frames import Contrasts
 from meshtrial.report.markup import Cell, Column, Fragment, Table, bullets, fold, join, paragraph
 from meshtrial.report.tables.verdict_columns import COLUMNS, PAGE, Line, columns_of
-from meshtrial.vocabulary import BETWEEN, CORRECTIONS, QUALIFIERS, Word
+from meshtrial.vocabulary import BETWEEN, CORRECTIONS, QUALIFIERS, VerdictLabel
 
 FOLD_FROM = 12  # exploratory rows beyond which their table is folded
 _FAMILIES = ("latency", "CPU", "memory", "other")
@@ -72,7 +72,7 @@ def _tally(rows: Sequence[VerdictRow]) -> str:
 
 def _called_table(contrasts: Contrasts) -> Table:
     """Where something was called different: one row per treatment, one column per family of responses."""
-    counted: dict[tuple[str, str], dict[str, Counter[Word]]] = {}
+    counted: dict[tuple[str, str], dict[str, Counter[VerdictLabel]]] = {}
     for row in contrasts.rows:
         if not row.twin:
             mine = counted.setdefault((row.treatment, row.baseline), {})
@@ -99,7 +99,7 @@ def _family(row: VerdictRow) -> str:
     return "CPU" if "cpu" in response.name or "switches" in response.name else "other"
 
 
-def _count(counts: Counter[Word] | None) -> Cell | None:
+def _count(counts: Counter[VerdictLabel] | None) -> Cell | None:
     if not counts:
         return None
     called = {word: count for word, count in counts.items() if word.different}

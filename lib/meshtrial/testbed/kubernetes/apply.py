@@ -63,7 +63,7 @@ def verdict(existing: Json | None, owner: Owner, context: str) -> str:
         return ""
     name = existing["metadata"]["name"]
     labels = existing["metadata"].get("labels") or {}
-    if is_lent(existing) and OWNER not in labels:
+    if is_borrowed(existing) and OWNER not in labels:
         return ""
     if labels.get(MANAGED_BY) != MANAGER:
         return (
@@ -84,7 +84,7 @@ def clean_command(context: str, study: str) -> str:
     return "meshtrial clean" + (f" --context {context}" if context else "") + f" --study {study}"
 
 
-def is_lent(namespace: Json | None) -> bool:
+def is_borrowed(namespace: Json | None) -> bool:
     """Whether an administrator made this namespace for studies."""
     return namespace is not None and (namespace["metadata"].get("labels") or {}).get(LENT) == "true"
 
@@ -120,7 +120,7 @@ class Applier:
             self.cluster.post("/api/v1/namespaces", body)
             self._copy_secrets(name)
             return
-        if is_lent(existing):
+        if is_borrowed(existing):
             # What is put on it goes again when it is given back.
             before = existing["metadata"]
             there = {*(before.get("labels") or {}), *(before.get("annotations") or {})}
@@ -128,13 +128,13 @@ class Applier:
             taken = (before.get("annotations") or {}).get(_BORROWED, "")
             metadata["annotations"][_BORROWED] = ",".join(filter(None, (taken, *fresh)))
         self.cluster.merge(f"/api/v1/namespaces/{name}", {"metadata": metadata})
-        self._copy_secrets(name, is_lent(existing))
+        self._copy_secrets(name, is_borrowed(existing))
 
-    def _copy_secrets(self, namespace: str, lent: bool = False) -> None:
+    def _copy_secrets(self, namespace: str, borrowed: bool = False) -> None:
         """Copy what images are pulled with; what an administrator put into a namespace that is lent stays as it is."""
         for home, name in self._pull_secrets:
             secret = self.cluster.get(f"/api/v1/namespaces/{home}/secrets/{name}")
-            if lent:
+            if borrowed:
                 with contextlib.suppress(NotFoundError):
                     there = self.cluster.get(f"/api/v1/namespaces/{namespace}/secrets/{name}")
                     if OWNER not in (there["metadata"].get("labels") or {}):
@@ -171,7 +171,7 @@ class Applier:
         """Note a namespace in its deletion that runs nothing any more: a cluster takes five seconds until it begins."""
         self._emptied[namespace] = (uid, patience_s)
 
-    def wait_for_left(self) -> None:
+    def wait_for_deletions(self) -> None:
         """Wait until all namespaces that were left are gone; what holds one is said."""
         for name, (uid, patience_s) in list(self._emptied.items()):
             self._emptied.pop(name, None)
@@ -223,9 +223,9 @@ def owner_of(item: Json) -> str:
     return str(item["metadata"]["labels"].get(OWNER))
 
 
-def not_spared(listed: Mapping[str, Json], spared: Callable[[], Collection[str]]) -> dict[str, Json]:
+def unprotected(listed: Mapping[str, Json], protected: Callable[[], Collection[str]]) -> dict[str, Json]:
     """Those of the objects whose owners are not to be spared; who is, is asked after the objects were listed."""
-    living = spared() if listed else ()
+    living = protected() if listed else ()
     return {path: item for path, item in listed.items() if owner_of(item) not in living}
 
 

@@ -22,8 +22,8 @@ from meshtrial.testbed.kubernetes.apply import (
     STUDY,
     delete_namespace,
     label,
-    not_spared,
     owner_of,
+    unprotected,
 )
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
 from meshtrial.testbed.kubernetes.helm import uninstall_release
@@ -73,7 +73,7 @@ def clean_cluster(
     owners = sorted({owner_of(item) for item in left_alone})
     lines = [f"{alive[owner]}: left alone; --force removes it all the same" for owner in owners]
 
-    def spared() -> Collection[str]:
+    def protected() -> Collection[str]:
         return () if force else lease.running(cluster)
 
     def remove(item: Json) -> None:
@@ -95,17 +95,17 @@ def clean_cluster(
 
     def in_use() -> set[str]:
         """API groups of meshes that a running study has installed, maybe over CRDs that another one left."""
-        standing, living = owned_namespaces(cluster), spared()
+        standing, living = owned_namespaces(cluster), protected()
         names = {mesh_of(item) for item in standing if owner_of(item) in living} & set(meshes)
         return {group for name in names for group in meshes[name].crd_groups}
 
     groups = {group for mesh in meshes.values() for group in mesh.crd_groups} | {_GATEWAY_API}
-    lines += remove_objects(cluster, groups, study, owner_id, spared)
+    lines += remove_objects(cluster, groups, study, owner_id, protected)
     for item in namespaces:
         if mesh_of(item):
             remove(item)
-    lines += remove_crds(cluster, study, owner_id, spared, used=in_use)
-    lines += clusterwide.remove_owned(cluster, _owned(study, owner_id), spared)
+    lines += remove_crds(cluster, study, owner_id, protected, used=in_use)
+    lines += clusterwide.remove_owned(cluster, _owned(study, owner_id), protected)
     if not lines:
         lines.append(f"nothing of meshtrial's in {cluster.where()}")
     return Cleaned(tuple(removed), tuple(remaining), tuple(lines))
@@ -127,7 +127,7 @@ def remove_objects(
     groups: Iterable[str],
     study: str | None = None,
     owner_id: str | None = None,
-    spared: Callable[[], Collection[str]] = tuple,
+    protected: Callable[[], Collection[str]] = tuple,
 ) -> list[str]:
     """Delete custom resources of ours that lie in namespaces of others or in none: no namespace takes them along.
 
@@ -154,14 +154,14 @@ def remove_objects(
             metadata = item["metadata"]
             where = f"/namespaces/{metadata['namespace']}" if metadata.get("namespace") else ""
             listed[f"{group}{where}/{kind}/{metadata['name']}"] = item
-    return lines + clusterwide.remove_listed(cluster, listed, spared)
+    return lines + clusterwide.remove_listed(cluster, listed, protected)
 
 
 def remove_crds(
     cluster: Cluster,
     study: str | None = None,
     owner_id: str | None = None,
-    spared: Callable[[], Collection[str]] = tuple,
+    protected: Callable[[], Collection[str]] = tuple,
     groups: Iterable[str] = ("",),
     used: Callable[[], Collection[str]] = tuple,
 ) -> list[str]:
@@ -177,7 +177,7 @@ def remove_crds(
     except TestbedError:
         return []  # whoever may not read CRDs has made none
     crds = {item["metadata"]["name"]: item for item in listed if item["spec"]["group"].endswith(suffixes)}
-    going = not_spared(crds, spared)
+    going = unprotected(crds, protected)
     needed = tuple(used()) if crds else ()
     for name in [name for name, item in going.items() if item["spec"]["group"].endswith(needed)]:
         del going[name]

@@ -28,14 +28,14 @@ done
 
 
 @dataclass(frozen=True)
-class Behind:
+class ClockOffset:
     """A clock against this machine's."""
 
-    behind_s: float  # this machine's clock less the other
+    offset_s: float  # this machine's clock less the other
     error_s: float  # it is within so much of that
 
 
-def behind(cluster: Cluster, pod: PodRef) -> Behind:
+def measure_offset(cluster: Cluster, pod: PodRef) -> ClockOffset:
     """Ask a load pod; TestbedError where it says nothing of the kind."""
     with Running(cluster, pod, [_BUSYBOX, "sh", "-c", _SCRIPT], stdin=True) as running:
         running.line(30)
@@ -56,8 +56,8 @@ def behind(cluster: Cluster, pod: PodRef) -> Behind:
     return estimate(heard, answer_s, 1 / max(1, min(turns[1:])))
 
 
-def estimate(heard: list[float], answer_s: float, turn_s: float) -> Behind:
+def estimate(heard: list[float], answer_s: float, turn_s: float) -> ClockOffset:
     """From how late some seconds were heard, how long a question and its answer took, and a turn of the loop."""
     # The quickest word of several is late the least.
     error_s = (answer_s + turn_s) / 2
-    return Behind(min(heard) - error_s, error_s)
+    return ClockOffset(min(heard) - error_s, error_s)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from meshtrial.errors import TestbedError
-from meshtrial.testbed.kubernetes.apply import CRDS, OWNER, STUDY, Owner, label, not_spared
+from meshtrial.testbed.kubernetes.apply import CRDS, OWNER, STUDY, Owner, label, unprotected
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 
@@ -95,22 +95,22 @@ def remove(cluster: Cluster, mesh: Mesh, before: Mapping[str, Json]) -> list[str
     return foreign
 
 
-def remove_owned(cluster: Cluster, selector: str, spared: Callable[[], Collection[str]] = tuple) -> list[str]:
+def remove_owned(cluster: Cluster, selector: str, protected: Callable[[], Collection[str]] = tuple) -> list[str]:
     """Delete what carries an owner's label, for cleaning, a line each."""
     listed: dict[str, Json] = {}
     for kind in KINDS:
         with contextlib.suppress(TestbedError):  # whoever may not list them has made none
             listed |= look(cluster, [kind], selector)
-    return remove_listed(cluster, listed, spared)
+    return remove_listed(cluster, listed, protected)
 
 
-def remove_listed(cluster: Cluster, listed: Mapping[str, Json], spared: Callable[[], Collection[str]]) -> list[str]:
+def remove_listed(cluster: Cluster, listed: Mapping[str, Json], protected: Callable[[], Collection[str]]) -> list[str]:
     """Delete what was listed by path, and say so.
 
-    ``spared`` gives the owners whose objects stay; it is asked after these were listed.
+    ``protected`` gives the owners whose objects stay; it is asked after these were listed.
     """
     lines = []
-    for path, item in not_spared(listed, spared).items():
+    for path, item in unprotected(listed, protected).items():
         try:
             if cluster.delete(path, uid=item["metadata"]["uid"]):
                 lines.append(f"{shown(path)} removed")

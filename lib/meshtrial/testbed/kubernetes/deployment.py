@@ -11,7 +11,7 @@ from pathlib import Path
 from meshtrial import waiting
 from meshtrial.errors import TestbedError
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
-from meshtrial.load.obeyed import Taken
+from meshtrial.load.obeyed import ChangeTime
 from meshtrial.records.builds import BUILT_AS
 from meshtrial.records.schema import ComponentUsage, Proof
 from meshtrial.testbed.base import Facts
@@ -59,7 +59,7 @@ _EMPTIED_S = 6.0
 
 
 def restartable(mesh: Mesh | None, part: str) -> tuple[str, ...]:
-    """Components whose pods a restart of a part replaces, as :class:`proofs.Subject` names them."""
+    """Components whose pods a restart of a part replaces, as :class:`proofs.ProofContext` names them."""
     if part == "app":
         return ("app",)
     if mesh is None:
@@ -70,13 +70,13 @@ def restartable(mesh: Mesh | None, part: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class _Looked:
+class _Snapshot:
     """What a deployment consisted of when it was looked at last."""
 
     pods: list[Json]
     mesh_pods: list[Json]  # those that it leans on
     meter: Meter
-    subject: proofs.Subject
+    subject: proofs.ProofContext
 
 
 class KubernetesDeployment:
@@ -92,9 +92,9 @@ class KubernetesDeployment:
         self.installed_from: dict[str, str] = {}
         self.told = Facts()
         self._probe = probe
-        self._now: _Looked | None = None
+        self._now: _Snapshot | None = None
         self._replaced: set[str] = set()
-        self._clock: clocks.Behind | None = None
+        self._clock: clocks.ClockOffset | None = None
         self._away: set[str] = set()  # changes that were not taken back
 
     @property
@@ -108,7 +108,7 @@ class KubernetesDeployment:
         return self.rendered.target
 
     @property
-    def _looked(self) -> _Looked:
+    def _looked(self) -> _Snapshot:
         if self._now is None:
             raise TestbedError(f"deployment {self.setup.namespace} is not running")
         return self._now
@@ -203,8 +203,8 @@ class KubernetesDeployment:
         )
         every = {**by_part, "waypoint": between, **agents, **control}
         load = pod_ref(by_part["load"][0], "fortio")
-        subject = proofs.Subject(self.cluster, self.rendered, every, load, self._probe)
-        self._now = _Looked(own, [*between, *chain(*agents.values(), *control.values())], meter, subject)
+        subject = proofs.ProofContext(self.cluster, self.rendered, every, load, self._probe)
+        self._now = _Snapshot(own, [*between, *chain(*agents.values(), *control.values())], meter, subject)
         if self.setup.app.tiers:
             self.told.hold_s = 2 * self.setup.options.hold_ms / 1e3
             self.told.endpoints, self.told.proxies = len(own), sum(map(subject.proxied, own))
@@ -242,7 +242,7 @@ class KubernetesDeployment:
         if self._replaced:
             return {}
         # A container that is gone would be waited for in vain.
-        if why := self._spoilt():
+        if why := self._invalid_reason():
             raise TestbedError(why)
         return self._looked.meter.snapshot()
 
@@ -253,7 +253,7 @@ class KubernetesDeployment:
     def generate(self, calls: Sequence[GeneratorCall], folder: Path, timeout_s: float) -> tuple[GeneratorOutput, ...]:
         """Make the calls from the load pods."""
         return loadgen.generate(
-            self.cluster, self.load_pods, calls, self.target, folder, timeout_s, healthy=self.why_spoilt
+            self.cluster, self.load_pods, calls, self.target, folder, timeout_s, healthy=self.invalid_reason
         )
 
     def keep_warm(self, call: GeneratorCall | None) -> None:
@@ -262,7 +262,7 @@ class KubernetesDeployment:
         try:
             loadgen.keep_warm(self.cluster, self.load_pods[0], argv)
         except TestbedError as error:
-            raise TestbedError(self._spoilt() or str(error), error.evidence) from None
+            raise TestbedError(self._invalid_reason() or str(error), error.evidence) from None
 
     def restart(self, part: str) -> tuple[Proof, ...]:
         """Roll a part's pods over to new ones, and look at those from then on.
@@ -294,11 +294,11 @@ class KubernetesDeployment:
         if "authorization" in found:
             self.applier.apply(workload.denial_of(self.setup), home=self.setup.namespace, dry_run=True)
         if found and self._clock is None:
-            self._clock = clocks.behind(self.cluster, self.load_pods[0])
+            self._clock = clocks.measure_offset(self.cluster, self.load_pods[0])
             self.told.notes["generators_clock"] = asdict(self._clock)
         return found
 
-    def change(self, change: str, on: bool) -> Taken:
+    def change(self, change: str, on: bool) -> ChangeTime:
         """Patch the entry Service, or apply or delete the denial: one object of the API server, which answers then.
 
         It took that between the question and its answer; both are told by the generators' clock.
@@ -313,7 +313,7 @@ class KubernetesDeployment:
         ended = time.time()
         self._away = self._away - {change} | ({change} if on else set())
         assert self._clock is not None
-        return Taken((began + ended) / 2 - self._clock.behind_s, (ended - began) / 2 + self._clock.error_s)
+        return ChangeTime((began + ended) / 2 - self._clock.offset_s, (ended - began) / 2 + self._clock.error_s)
 
     def churn(self, number: int) -> None:
         """Take the bystander's endpoint away, and give it back the next time."""
@@ -341,7 +341,7 @@ class KubernetesDeployment:
         """Write the containers' logs, of a few pods a component; where one was lost, all that can be had of it too."""
         folder.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(TestbedError):
-            if self.why_spoilt():
+            if self.invalid_reason():
                 for name, text in evidence.gather(self.cluster, self._places).items():
                     (folder / name).write_text(text)
         seen: dict[str, int] = {}
@@ -368,7 +368,7 @@ class KubernetesDeployment:
         """Delete the namespace and what was applied outside of it, and wait until they are gone.
 
         Where nothing lies outside, ``at_once`` waits for the pods alone: the next deployment takes another namespace
-        meanwhile, and is not measured before this one is gone (:meth:`Applier.wait_for_left`).
+        meanwhile, and is not measured before this one is gone (:meth:`Applier.wait_for_deletions`).
         """
         name, patience_s = self.setup.namespace, self.setup.options.deploy_timeout_s
         try:
@@ -399,7 +399,7 @@ class KubernetesDeployment:
                     self.cluster.merge(path, {"spec": {"replicas": 0}})
         return not waiting.until(lambda: pods_of(self.cluster, name), _EMPTIED_S, 0.1, lambda pods: not pods)
 
-    def why_spoilt(self) -> str:
+    def invalid_reason(self) -> str:
         """Why the run cannot be used any more; asked once, without patience."""
         # Pods that are replaced on purpose are no loss.
         looked = self._looked
@@ -412,10 +412,10 @@ class KubernetesDeployment:
                 return f"namespace {namespace} is gone"
         return next((why for why in (lost(pod, now.get(uid(pod))) for pod in before) if why), "")
 
-    def _spoilt(self) -> str:
+    def _invalid_reason(self) -> str:
         """Why it cannot be used any more, as far as the API server answers."""
         with contextlib.suppress(TestbedError):
-            return self.why_spoilt()
+            return self.invalid_reason()
         return ""
 
     def _placement(self, phase: str) -> Proof:

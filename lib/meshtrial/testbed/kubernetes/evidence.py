@@ -96,9 +96,9 @@ def reason(cluster: Cluster, namespaces: Iterable[str]) -> str:
             continue
         # Hooks first: whoever waits for one waits for nothing else.
         for pod in sorted(pods, key=lambda item: not is_hook(item)):
-            said = trouble(pod)
+            said = pod_problem(pod)
             if said:
-                return "; ".join(part for part in (said, last_words(cluster, pod)) if part)
+                return "; ".join(part for part in (said, last_log_lines(cluster, pod)) if part)
         warned += warnings(cluster, namespace)
     if not warned:
         return ""
@@ -130,13 +130,13 @@ def symptoms(pod: Json) -> Iterator[tuple[str, str]]:
         yield "Failed", "failed: no message"
 
 
-def trouble(pod: Json) -> str:
+def pod_problem(pod: Json) -> str:
     """What is wrong with a pod, in its own words; empty where nothing is."""
     words = next((words for reason, words in symptoms(pod) if reason not in _NORMAL), "")
     return f"pod {pod['metadata']['name']}: {words}" if words else ""
 
 
-def last_words(cluster: Cluster, pod: Json) -> str:
+def last_log_lines(cluster: Cluster, pod: Json) -> str:
     """The last log lines of the pod's container that crashed, else of one that runs and is not ready; may be empty."""
     for container, previous, _ in sorted(_speakers(pod), key=lambda speaker: speaker[2])[:3]:
         with suppress(TestbedError):

@@ -46,7 +46,7 @@ _READER_S = 3600
 
 
 @dataclass
-class Remote:
+class RemoteStudy:
     """A study as it lies in the volume: digests of what is written once."""
 
     plan: str = ""  # of the file; empty where it is not there yet
@@ -71,13 +71,13 @@ class Volume:
     pod: PodRef
     root: str
 
-    def studies(self) -> dict[PurePosixPath, Remote]:
+    def studies(self) -> dict[PurePosixPath, RemoteStudy]:
         """By ``<study>/<UTC>-<hash>``, those whose first two files are there."""
         done = self._run(["sh", "-c", _LIST, "sh", self.root], _LIST_S, "list the records")
-        studies: dict[PurePosixPath, Remote] = {}
+        studies: dict[PurePosixPath, RemoteStudy] = {}
         for line in done.text.splitlines():
             digest, parts = _listed(line)
-            study = studies.setdefault(PurePosixPath(*parts[:2]), Remote())
+            study = studies.setdefault(PurePosixPath(*parts[:2]), RemoteStudy())
             match parts[2:]:
                 case (name,) if name == PLAN:
                     study.plan = digest
@@ -127,7 +127,7 @@ def fetch(volume: Volume, root: Path) -> list[Fetched]:
     return [_fetch_study(volume, path, study, root / path) for path, study in volume.studies().items()]
 
 
-def _fetch_study(volume: Volume, path: PurePosixPath, study: Remote, target: Path) -> Fetched:
+def _fetch_study(volume: Volume, path: PurePosixPath, study: RemoteStudy, target: Path) -> Fetched:
     if not target.exists():
         _begin(volume, path, study, target)
     elif not _same(target, study):
@@ -152,12 +152,12 @@ def _fetch_study(volume: Volume, path: PurePosixPath, study: Remote, target: Pat
     return Fetched(target, len(missing), len(study.runs))
 
 
-def _same(folder: Path, study: Remote) -> bool:
+def _same(folder: Path, study: RemoteStudy) -> bool:
     wanted = {PLAN: study.plan, ENVIRONMENT: study.environment}
     return all((folder / name).is_file() and file_sha256(folder / name) == digest for name, digest in wanted.items())
 
 
-def _begin(volume: Volume, path: PurePosixPath, study: Remote, target: Path) -> None:
+def _begin(volume: Volume, path: PurePosixPath, study: RemoteStudy, target: Path) -> None:
     """Make the study's folder, with its plan and environment and without a run."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fetching-") as private:

@@ -99,12 +99,12 @@ def run(
     began = time.monotonic()
     try:
         while True:
-            left_s = timeout_s - (time.monotonic() - began)
+            remaining_s = timeout_s - (time.monotonic() - began)
             try:
-                out, err = child.communicate(timeout=min(left_s, every_s) if watch else left_s)
+                out, err = child.communicate(timeout=min(remaining_s, every_s) if watch else remaining_s)
                 break
             except subprocess.TimeoutExpired:
-                if left_s <= every_s or watch is None:
+                if remaining_s <= every_s or watch is None:
                     raise TestbedError(f"{name} {argv[1]}: no end within {timeout_s:g} s") from None
                 hopeless = watch()
                 if hopeless:
@@ -147,13 +147,13 @@ class HookWatch:
             pods = [p for name in self._namespaces for p in evidence.pods_now(self._cluster, name)]
             for pod in filter(evidence.is_hook, pods):
                 final = wait.first_problem([pod], self._settle)
-                said = final or evidence.trouble(pod)
+                said = final or evidence.pod_problem(pod)
                 if not said:
                     continue
                 key = f"{pod['metadata']['uid']} {said}"
                 if key not in self._since:
                     self._since[key] = now
-                    words = evidence.last_words(self._cluster, pod)
+                    words = evidence.last_log_lines(self._cluster, pod)
                     self.said = f"{said}; {words}" if words else said
                     self.evidence |= evidence.logs_of(self._cluster, pod)
                 if final and now - self._since[key] > _HOPELESS_S:

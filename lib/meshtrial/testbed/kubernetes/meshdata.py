@@ -134,7 +134,7 @@ class Pushes:
 
 
 @dataclass(frozen=True)
-class Tells:
+class VersionProbe:
     """Where a part of the mesh tells which version it is, or how it was built."""
 
     name: str  # the part, as a record names it
@@ -148,7 +148,7 @@ class Tells:
 
 
 @dataclass(frozen=True)
-class Choice:
+class MeshOverride:
     """What a user says of a mesh, or of one version of it."""
 
     where: str  # where the user says it
@@ -157,12 +157,12 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Declared:
+class ExpectedVersion:
     """What a version of a mesh is said to be; what runs is held against it."""
 
     version: str  # as treatments name it: 1.30 of istio@1.30
     names: tuple[str, ...]  # what its images' tags, and what its parts tell of themselves, must have one of
-    # By container, or by the name of a `Tells`: what must be in that one's image or word instead.
+    # By container, or by the name of a `VersionProbe`: what must be in that one's image or word instead.
     runs: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -227,7 +227,7 @@ class Mesh:
     control_plane: tuple[Selector, ...] = ()
     agents: tuple[Selector, ...] = ()
     pushes: Pushes | None = None  # where it tells how long its pushes take
-    tells: tuple[Tells, ...] = ()  # where its parts tell their versions
+    tells: tuple[VersionProbe, ...] = ()  # where its parts tell their versions
     waypoints: str = ""
     base: tuple[str, ...] = ()
     settings: tuple[Setting, ...] = ()  # in the base's own objects
@@ -252,8 +252,8 @@ class Mesh:
     storage: bool = False  # it claims a volume, for which the cluster needs a default StorageClass
     remarks: tuple[str, ...] = ()  # what a user should know before choosing it (licence, channel)
     documents: tuple[str, ...] = ()  # pages of its project that describe what is set
-    choices: tuple[Choice, ...] = ()  # the user's, the mesh's own before its version's: what comes later wins
-    declared: Declared | None = None  # of a version alone
+    choices: tuple[MeshOverride, ...] = ()  # the user's, the mesh's own before its version's: what comes later wins
+    declared: ExpectedVersion | None = None  # of a version alone
 
     @property
     def chosen(self) -> dict[str, Any]:

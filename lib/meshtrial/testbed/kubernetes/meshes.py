@@ -25,7 +25,7 @@ from meshtrial.testbed.kubernetes.values import Values, unknown_values
 
 
 @dataclass(frozen=True)
-class Standing:
+class Installation:
     """A mesh of ours, and the cluster before and after it came."""
 
     mesh: Mesh
@@ -49,7 +49,7 @@ class MeshInstaller:
         self.install_s: dict[str, float] = {}
         # Objects of no namespace that came while a mesh stood, and that nothing ties to it: they were left alone.
         self.appeared: list[str] = []
-        self.standing: dict[str, Standing] = {}  # there by us, also those that did not become ready or did not go
+        self.standing: dict[str, Installation] = {}  # there by us, also those that did not become ready or did not go
 
     def install(self, mesh: Mesh) -> None:
         """Install a mesh and wait until it is ready; on failure nothing of it stays."""
@@ -60,7 +60,7 @@ class MeshInstaller:
         earlier = self.standing.get(mesh.name)
         # Of one that did not go whole, what was there before it counts.
         before = earlier.before if earlier else clusterwide.look(self.cluster)
-        self.standing[mesh.name] = Standing(mesh, before)
+        self.standing[mesh.name] = Installation(mesh, before)
         try:
             with evidence.kept(self.cluster, mesh.namespaces):
                 values = self._install(mesh)
@@ -70,7 +70,7 @@ class MeshInstaller:
                 self.uninstall(mesh.name)
             raise
         pods = tuple(pod for part in (*mesh.control_plane, *mesh.agents) for pod in members(self.cluster, part))
-        self.standing[mesh.name] = Standing(mesh, before, pods, clusterwide.webhooks(self.cluster, mesh), values)
+        self.standing[mesh.name] = Installation(mesh, before, pods, clusterwide.webhooks(self.cluster, mesh), values)
         self.installed[mesh.name] = time.time()
         self.install_s[mesh.name] = time.monotonic() - began
 

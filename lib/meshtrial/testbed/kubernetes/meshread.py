@@ -17,14 +17,14 @@ from meshtrial.testbed.kubernetes.meshdata import (
     PROOFS,
     PROTOCOLS,
     SCHEMA,
-    Choice,
     Counter,
-    Declared,
+    ExpectedVersion,
     Feature,
     Lines,
     Mesh,
+    MeshOverride,
     Release,
-    Tells,
+    VersionProbe,
 )
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.typed import SHAPE_ERRORS, shortened
@@ -106,7 +106,7 @@ def _validate(mesh: Mesh) -> None:
     if not mesh.reference and not mesh.releases and not mesh.install:
         problems.append("says neither releases (Helm) nor install (commands)")
     places = {"app", "load", "waypoint", "collector", *(p.component for p in (*mesh.agents, *mesh.control_plane))}
-    evidence: list[Counter | Lines | Tells] = [*mesh.counters, *mesh.tells]
+    evidence: list[Counter | Lines | VersionProbe] = [*mesh.counters, *mesh.tells]
     for feature in mesh.features.values():
         evidence += [*feature.counters, *feature.logs]
     for of_bytes in filter(None, (mesh.tcp, *(feature.tcp for feature in mesh.features.values()))):
@@ -171,7 +171,7 @@ def _chosen(mesh: Mesh, choice: Any, where: str, allowed: tuple[str, ...]) -> Me
         build=str(choice.get("build", mesh.build)),
         method=str(choice.get("method", mesh.method)),
         releases=tuple(releases),
-        choices=(*mesh.choices, Choice(where, parameters, values)),
+        choices=(*mesh.choices, MeshOverride(where, parameters, values)),
     )
 
 
@@ -191,7 +191,9 @@ def _versions(mesh: Mesh, choice: Mapping[str, Any], where: str) -> dict[str, Me
         runs = {str(what): _text(text, f"{here}.runs.{what}") for what, text in _inner(said, "runs", here).items()}
         if not all(runs.values()):
             raise UsageError(f"{here}.runs: an empty text is in every image; say a tag or a digest")
-        versions[name] = dataclasses.replace(own, name=f"{mesh.name}@{name}", declared=Declared(name, names, runs))
+        versions[name] = dataclasses.replace(
+            own, name=f"{mesh.name}@{name}", declared=ExpectedVersion(name, names, runs)
+        )
     return {mesh.name: mesh for mesh in versions.values()}
 
 

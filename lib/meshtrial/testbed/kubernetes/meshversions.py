@@ -14,7 +14,7 @@ from meshtrial.records.schema import Proof
 from meshtrial.testbed.kubernetes import probing
 from meshtrial.testbed.kubernetes.client import Cluster, Json
 from meshtrial.testbed.kubernetes.execs import PodRef
-from meshtrial.testbed.kubernetes.meshdata import Declared, Mesh, Tells
+from meshtrial.testbed.kubernetes.meshdata import ExpectedVersion, Mesh, VersionProbe
 from meshtrial.testbed.kubernetes.pods import container_names, images, log_of, pod_ref
 
 _ASKED = 10  # pods of one kind that are asked for their version; images are looked at in all
@@ -38,7 +38,7 @@ def tag(reference: str) -> str:
 
 def told(
     cluster: Cluster, probe: PodRef, mesh: Mesh, pods: Mapping[str, Sequence[Json]]
-) -> dict[str, tuple[Tells, list[str]]]:
+) -> dict[str, tuple[VersionProbe, list[str]]]:
     """What the parts say of themselves, by their names; a part that says nothing is left out."""
     words_of = {}
     for teller in mesh.tells:
@@ -64,7 +64,7 @@ def _pages(cluster: Cluster, probe: PodRef, pods: Sequence[Json], url: str) -> l
 
 
 def prove(
-    mesh: Mesh, pods: Mapping[str, Sequence[Json]], said: Mapping[str, tuple[Tells, list[str]]], phase: str
+    mesh: Mesh, pods: Mapping[str, Sequence[Json]], said: Mapping[str, tuple[VersionProbe, list[str]]], phase: str
 ) -> list[Proof]:
     """The images of every part against what the version declares, and what the parts say of themselves."""
     declared = mesh.declared
@@ -111,11 +111,11 @@ def _parts(mesh: Mesh, pods: Mapping[str, Sequence[Json]]) -> Iterator[tuple[str
             yield _SIDES.get(name, name), containers
 
 
-def _wanted(declared: Declared, name: str) -> tuple[str, ...]:
+def _wanted(declared: ExpectedVersion, name: str) -> tuple[str, ...]:
     return (declared.runs[name],) if name in declared.runs else declared.names
 
 
-def _others(declared: Declared, containers: Sequence[tuple[Json, str]]) -> list[str]:
+def _others(declared: ExpectedVersion, containers: Sequence[tuple[Json, str]]) -> list[str]:
     """Images that are not what is declared, with their containers, each once."""
     others: dict[str, None] = {}
     for pod, name in containers:

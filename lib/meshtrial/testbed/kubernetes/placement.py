@@ -23,20 +23,20 @@ from meshtrial.testbed.kubernetes.workload import Rendered
 
 
 @dataclass(frozen=True)
-class Room:
+class FreeResources:
     """What pods need, or nodes have."""
 
     cpu: float = 0.0  # cores
     memory_bytes: float = 0.0
     pods: int = 0
 
-    def __add__(self, other: Room) -> Room:
-        return Room(self.cpu + other.cpu, self.memory_bytes + other.memory_bytes, self.pods + other.pods)
+    def __add__(self, other: FreeResources) -> FreeResources:
+        return FreeResources(self.cpu + other.cpu, self.memory_bytes + other.memory_bytes, self.pods + other.pods)
 
-    def __sub__(self, other: Room) -> Room:
-        return Room(self.cpu - other.cpu, self.memory_bytes - other.memory_bytes, self.pods - other.pods)
+    def __sub__(self, other: FreeResources) -> FreeResources:
+        return FreeResources(self.cpu - other.cpu, self.memory_bytes - other.memory_bytes, self.pods - other.pods)
 
-    def __le__(self, other: Room) -> bool:
+    def __le__(self, other: FreeResources) -> bool:
         """Whether it fits into the other."""
         return self.cpu <= other.cpu and self.memory_bytes <= other.memory_bytes and self.pods <= other.pods
 
@@ -48,7 +48,7 @@ class Node:
     name: str
     labels: Mapping[str, str]
     taints: tuple[Json, ...]
-    room: Room
+    room: FreeResources
 
     @property
     def host(self) -> str:
@@ -68,7 +68,9 @@ def nodes(cluster: Cluster) -> list[Node]:
                 item["metadata"]["name"],
                 item["metadata"].get("labels") or {},
                 tuple(item["spec"].get("taints") or ()),
-                Room(cpu_millis(str(room["cpu"])) / 1000, memory(str(room["memory"])), int(room.get("pods", 110))),
+                FreeResources(
+                    cpu_millis(str(room["cpu"])) / 1000, memory(str(room["memory"])), int(room.get("pods", 110))
+                ),
             )
         )
     return known
@@ -81,7 +83,7 @@ def free(cluster: Cluster, nodes: Sequence[Node]) -> list[Node]:
     for pod in cluster.items("/api/v1/pods") if cluster.allowed("list", "pods") else ():
         node = left.get(str(pod["spec"].get("nodeName")))
         if node is not None and pod.get("status", {}).get("phase") in ("Running", "Pending"):
-            left[node.name] = replace(node, room=node.room - (_pod_requests(pod["spec"]) + Room(pods=1)))
+            left[node.name] = replace(node, room=node.room - (_pod_requests(pod["spec"]) + FreeResources(pods=1)))
     return list(left.values())
 
 
@@ -101,9 +103,9 @@ def _tolerates(toleration: Mapping[str, str], taint: Json) -> bool:
     return bool(toleration.get("key") == taint["key"]) and toleration.get("value", "") == taint.get("value", "")
 
 
-def both_sides(together: Sequence[Rendered]) -> tuple[Room, Room]:
+def both_sides(together: Sequence[Rendered]) -> tuple[FreeResources, FreeResources]:
     """What the generators of deployments need that stand at once, and what all else of them needs."""
-    load, rest = Room(), Room()
+    load, rest = FreeResources(), FreeResources()
     for rendered in together:
         mesh = rendered.setup.mesh
         generators = [item for item in rendered.objects if label(template(item) or item, PART) == "load"]
@@ -112,30 +114,30 @@ def both_sides(together: Sequence[Rendered]) -> tuple[Room, Room]:
     return load, rest
 
 
-def requested(objects: Iterable[Json], mesh: Mesh | None) -> Room:
+def requested(objects: Iterable[Json], mesh: Mesh | None) -> FreeResources:
     """What the objects request, with a sidecar's usual tenth of a core and 128 MiB each.
 
     A waypoint, which its control plane makes, requests what its overlay says.
     """
-    total = Room()
+    total = FreeResources()
     injected = mesh is not None and mesh.architecture == "sidecar" and not mesh.reference
     for item in objects:
         waypoint = waypoints.deployment_in(item)
         if item["kind"] != "Deployment" and waypoint is None:
             continue
-        each = _pod_requests({"containers": containers(waypoint or item)}) + Room(pods=1)
+        each = _pod_requests({"containers": containers(waypoint or item)}) + FreeResources(pods=1)
         if injected:
-            each += Room(0.1, 128 * 2**20)
+            each += FreeResources(0.1, 128 * 2**20)
         for _ in range(int(item["spec"].get("replicas", 1)) if waypoint is None else 1):
             total += each
     return total
 
 
-def _pod_requests(spec: Json) -> Room:
-    room = Room()
+def _pod_requests(spec: Json) -> FreeResources:
+    room = FreeResources()
     for container in spec.get("containers") or []:
         wanted = (container.get("resources") or {}).get("requests") or {}
-        room += Room(cpu_millis(str(wanted.get("cpu", "0"))) / 1000, memory(str(wanted.get("memory", "0"))))
+        room += FreeResources(cpu_millis(str(wanted.get("cpu", "0"))) / 1000, memory(str(wanted.get("memory", "0"))))
     return room
 
 
@@ -158,7 +160,7 @@ def load_hosts(
 
 
 @dataclass(frozen=True)
-class Place:
+class NodeAssignment:
     """Host names; none leaves that side to the scheduler."""
 
     load: tuple[str, ...] = ()
@@ -166,8 +168,8 @@ class Place:
 
 
 def drawn(
-    options: KubernetesOptions, nodes: Sequence[Node], load: Room, app: Room, rng: np.random.Generator
-) -> Place | None:
+    options: KubernetesOptions, nodes: Sequence[Node], load: FreeResources, app: FreeResources, rng: np.random.Generator
+) -> NodeAssignment | None:
     """Nodes for a block whose generators and applications need so much; None where they do not fit anywhere.
 
     ``nodes`` have what is free in them as their room.
@@ -181,11 +183,11 @@ def drawn(
         if generators and not application and options.load_separation != "required":
             application = generators if generators == _enough([n for n in apps if n in generators], load + app) else ()
         if generators and application:
-            return Place(_hosts(generators), _hosts(application))
+            return NodeAssignment(_hosts(generators), _hosts(application))
     return None
 
 
-def bears(place: Place | None, nodes: Sequence[Node], load: Room, app: Room) -> bool:
+def bears(place: NodeAssignment | None, nodes: Sequence[Node], load: FreeResources, app: FreeResources) -> bool:
     """Whether nodes that were drawn before are there and have room for generators and applications of so much."""
     if place is None:
         return False
@@ -197,13 +199,13 @@ def bears(place: Place | None, nodes: Sequence[Node], load: Room, app: Room) -> 
     return bool(_enough(generators, load)) and bool(_enough(applications, app))
 
 
-def _enough(nodes: Sequence[Node], need: Room) -> tuple[Node, ...]:
+def _enough(nodes: Sequence[Node], need: FreeResources) -> tuple[Node, ...]:
     """The first of these nodes that has room, else the first that have it together; none where all of them have not."""
     for node in nodes:
         if need <= node.room:
             return (node,)
     taken: list[Node] = []
-    room = Room()
+    room = FreeResources()
     for node in nodes:
         if min(node.room.cpu, node.room.memory_bytes, node.room.pods) > 0:
             taken.append(node)

@@ -13,7 +13,7 @@ from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.meshes import MeshInstaller
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.kubernetes.placement import Node, Room, requested, takes
+from meshtrial.testbed.kubernetes.placement import FreeResources, Node, requested, takes
 from meshtrial.testbed.kubernetes.values import Values
 from meshtrial.testbed.kubernetes.workload import Rendered
 
@@ -47,7 +47,7 @@ def right_problems(
     cluster: Cluster,
     options: KubernetesOptions,
     installs: bool,
-    lent: Sequence[str] = (),
+    borrowed: Sequence[str] = (),
     further: Sequence[tuple[str, str, str]] = (),
 ) -> list[str]:
     """Rights that are missing, in one line; in namespaces that were lent those of a study are asked for there alone."""
@@ -56,8 +56,8 @@ def right_problems(
     wanted += MESH_RIGHTS if installs and options.mesh_install == "managed" else ()
     wanted += () if cluster.allowed("get", "nodes/proxy") else METRICS_RIGHTS
     within = [right for right in of_studies if right[1] not in ("namespaces", "nodes")]
-    asked = [(right, "") for right in (*wanted, *(of_studies if not lent else [("list", "nodes", "")]))]
-    asked += [(right, name) for name in lent for right in within]
+    asked = [(right, "") for right in (*wanted, *(of_studies if not borrowed else [("list", "nodes", "")]))]
+    asked += [(right, name) for name in borrowed for right in within]
     missing = [
         f"{verb} {resource}" + (f" in {name}" if name else "")
         for (verb, resource, group), name in asked
@@ -87,10 +87,10 @@ def placement_problems(options: KubernetesOptions, nodes: Sequence[Node]) -> lis
     return problems
 
 
-def room_problems(together: Sequence[Rendered], nodes: Sequence[Node]) -> list[str]:
+def capacity_problems(together: Sequence[Rendered], nodes: Sequence[Node]) -> list[str]:
     """Cores, memory and pods that deployments need that stand at once, against what the nodes have free."""
     app, load = together[0].setup.app, together[0].setup.load
-    need, room = Room(), Room()
+    need, room = FreeResources(), FreeResources()
     for rendered in together:
         need += requested(rendered.objects, rendered.setup.mesh)
     for node in nodes:
@@ -156,11 +156,11 @@ def ipv4_problems(rendered: Sequence[Rendered]) -> list[str]:
     return problems
 
 
-def lent_problems(lent: Sequence[str], at_once: int) -> list[str]:
+def borrowed_problems(borrowed: Sequence[str], at_once: int) -> list[str]:
     """A namespace that was lent is one, and deployments that stand at once need one each."""
-    if not lent or at_once < 2:
+    if not borrowed or at_once < 2:
         return []
-    return [f"namespace {lent[0]}: is lent, and {at_once} deployments at once need one each; take standing=run"]
+    return [f"namespace {borrowed[0]}: is lent, and {at_once} deployments at once need one each; take standing=run"]
 
 
 def mesh_problems(cluster: Cluster, installer: MeshInstaller, study: Study, meshes: Mapping[str, Mesh]) -> list[str]:

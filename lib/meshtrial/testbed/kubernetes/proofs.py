@@ -19,7 +19,7 @@ from meshtrial.testbed.kubernetes import meshversions, probing
 from meshtrial.testbed.kubernetes.client import Cluster, Json
 from meshtrial.testbed.kubernetes.execs import PodRef
 from meshtrial.testbed.kubernetes.manifests import containers
-from meshtrial.testbed.kubernetes.meshdata import PROOFS, Counter, Lines, Tells
+from meshtrial.testbed.kubernetes.meshdata import PROOFS, Counter, Lines, VersionProbe
 from meshtrial.testbed.kubernetes.pods import container_names, log_of
 from meshtrial.testbed.kubernetes.workload import Rendered, Setup
 
@@ -31,7 +31,7 @@ _PATIENCE_S = 15.0  # the probe's node may learn of a new Service later than the
 
 
 @dataclass
-class Subject:
+class ProofContext:
     """One standing deployment, as its proofs see it."""
 
     cluster: Cluster
@@ -40,7 +40,9 @@ class Subject:
     load: PodRef
     probe: PodRef
     before: dict[str, float] = field(default_factory=dict)
-    told: Mapping[str, tuple[Tells, list[str]]] = field(default_factory=dict)  # of versions, by meshversions.told
+    told: Mapping[str, tuple[VersionProbe, list[str]]] = field(
+        default_factory=dict
+    )  # of versions, by meshversions.told
 
     @property
     def setup(self) -> Setup:
@@ -62,10 +64,10 @@ class Subject:
         return self.setup.mesh is not None and bool({*self.setup.mesh.proxy_containers} & {*container_names(pod)})
 
 
-Maker = Callable[[Subject, str, Mapping[str, Any]], list[Proof]]
+Maker = Callable[[ProofContext, str, Mapping[str, Any]], list[Proof]]
 
 
-def prove(subject: Subject, phase: str, requests: int) -> tuple[Proof, ...]:
+def prove(subject: ProofContext, phase: str, requests: int) -> tuple[Proof, ...]:
     """Every proof of the treatment; one that could not be made has failed, with its reason."""
     mesh, features = subject.setup.mesh, subject.setup.features
     todo: list[tuple[str, Callable[[], list[Proof]]]] = []
@@ -115,7 +117,7 @@ def named(setup: Setup) -> tuple[list[tuple[str, Mapping[str, Any]]], tuple[str,
     return asked, tuple(dict.fromkeys(name for name, _ in wanted if not app.gives(PROOFS[name])))
 
 
-def _no_proxy(subject: Subject, phase: str) -> list[Proof]:
+def _no_proxy(subject: ProofContext, phase: str) -> list[Proof]:
     planned = {str(c["name"]) for o in subject.rendered.objects for c in containers(o)}
     there = [(pod["metadata"]["name"], name) for pod in subject.workload for name in container_names(pod)]
     injected = [f"{pod}/{name}" for pod, name in there if name not in planned]
@@ -128,14 +130,14 @@ def _no_proxy(subject: Subject, phase: str) -> list[Proof]:
     return proofs
 
 
-def _proxied(subject: Subject, phase: str, _expect: Mapping[str, Any]) -> list[Proof]:
+def _proxied(subject: ProofContext, phase: str, _expect: Mapping[str, Any]) -> list[Proof]:
     total = len(subject.workload)
     without = [pod["metadata"]["name"] for pod in subject.workload if not subject.proxied(pod)]
     seen = f"{total - len(without)} of {total}" + (f", not {without[0]}" if without else "")
     return [Proof("a proxy in every pod", phase, not without and total > 0, f"{total} of {total}", seen)]
 
 
-def _one_sided(subject: Subject, phase: str, _expect: Mapping[str, Any]) -> list[Proof]:
+def _one_sided(subject: ProofContext, phase: str, _expect: Mapping[str, Any]) -> list[Proof]:
     proofs = []
     for part, name in (("app", "the application's"), ("load", "the generators'")):
         pods, bare = subject.pods.get(part, ()), part in subject.bare
@@ -146,30 +148,30 @@ def _one_sided(subject: Subject, phase: str, _expect: Mapping[str, Any]) -> list
     return proofs
 
 
-def _refused(name: str, ask: Callable[[Subject, Mapping[str, Any]], probing.Answer]) -> Maker:
-    def make(subject: Subject, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
+def _refused(name: str, ask: Callable[[ProofContext, Mapping[str, Any]], probing.Answer]) -> Maker:
+    def make(subject: ProofContext, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
         answer = ask(subject, expect)
         return [Proof(name, phase, answer.refused, "refused", answer.detail)]
 
     return make
 
 
-def _let_in(name: str, ask: Callable[[Subject, Mapping[str, Any]], probing.Answer]) -> Maker:
-    def make(subject: Subject, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
+def _let_in(name: str, ask: Callable[[ProofContext, Mapping[str, Any]], probing.Answer]) -> Maker:
+    def make(subject: ProofContext, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
         answer = ask(subject, expect)
         return [Proof(name, phase, answer.status == 200, "let in", answer.detail)]
 
     return make
 
 
-def _peer_identity(subject: Subject, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
+def _peer_identity(subject: ProofContext, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
     answer = _echo(subject)
     header = re.search(str(expect["header"]), answer.body)
     seen = header.group(0).strip() if header else f"{answer.detail}, no such header"
     return [Proof("the generator's identity seen by the app", phase, header is not None, "its SPIFFE name", seen[:300])]
 
 
-def _no_peer_identity(subject: Subject, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
+def _no_peer_identity(subject: ProofContext, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
     answer = _echo(subject)
     header = re.search(str(expect.get("header", "(?mi)^X-Forwarded-Client-Cert:.*URI=")), answer.body)
     passed = answer.status == 200 and header is None
@@ -181,13 +183,13 @@ def _codes(expect: Mapping[str, Any], name: str) -> tuple[int, ...]:
     return tuple(map(int, expect[name]))
 
 
-def _jwt(subject: Subject, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
+def _jwt(subject: ProofContext, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
     assert subject.setup.tokens is not None
     cases = token_cases(subject.setup.tokens, _codes(expect, "missing"), _codes(expect, "bad"), audience=(401, 403))
     return [_status(subject, phase, "JWT", case) for case in cases]
 
 
-def _opa(subject: Subject, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
+def _opa(subject: ProofContext, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
     assert subject.setup.tokens is not None
     bad = _codes(expect, "bad")
     missing = (*_codes(expect, "missing"), *([401] if len(bad) > 1 else []))
@@ -195,18 +197,18 @@ def _opa(subject: Subject, phase: str, expect: Mapping[str, Any]) -> list[Proof]
     return [_status(subject, phase, "OPA", case) for case in (*cases, forbidden_method(subject.setup.tokens))]
 
 
-def _denied(subject: Subject, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
+def _denied(subject: ProofContext, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
     path = str(expect["path"])
     case = Case("denied", subject.rendered.target.headers, _codes(expect, "denied"))
     return [_status(subject, phase, path, case, path)]
 
 
-def _allowed(subject: Subject, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
+def _allowed(subject: ProofContext, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
     path = str(expect["path"])
     return [_status(subject, phase, path, Case("allowed", subject.rendered.target.headers, (200,)), path)]
 
 
-def _outside(subject: Subject, _expect: Mapping[str, Any]) -> probing.Answer:
+def _outside(subject: ProofContext, _expect: Mapping[str, Any]) -> probing.Answer:
     """The service as a stranger sees it; asked again while nobody is there, which proves nothing either way."""
     url = subject.rendered.direct + subject.setup.app.path
 
@@ -216,13 +218,13 @@ def _outside(subject: Subject, _expect: Mapping[str, Any]) -> probing.Answer:
     return waiting.until(ask, _PATIENCE_S, 0.5, lambda answer: answer.status or answer.refused)
 
 
-def _beyond(subject: Subject, expect: Mapping[str, Any]) -> probing.Answer:
+def _beyond(subject: ProofContext, expect: Mapping[str, Any]) -> probing.Answer:
     service, _, rest = str(expect["beyond"]).partition(":")
     host = f"{service}.{subject.setup.namespace}.svc.cluster.local"
     return probing.request(subject.cluster, subject.load, f"http://{host}:{rest}", subject.rendered.target.headers)
 
 
-def _echo(subject: Subject) -> probing.Answer:
+def _echo(subject: ProofContext) -> probing.Answer:
     url = subject.rendered.inside + subject.setup.app.headers_path
     return probing.request(subject.cluster, subject.load, url, subject.rendered.target.headers)
 
@@ -244,14 +246,14 @@ MAKERS: dict[str, Maker] = {
 }
 
 
-def _status(subject: Subject, phase: str, what: str, case: Case, path: str = "") -> Proof:
+def _status(subject: ProofContext, phase: str, what: str, case: Case, path: str = "") -> Proof:
     url = subject.rendered.inside + (path or subject.setup.app.path)
     answer = probing.request(subject.cluster, subject.load, url, case.headers, case.method)
     expected = "HTTP " + " or ".join(str(code) for code in dict.fromkeys(case.answers))
     return Proof(f"{what} {case.name}", phase, answer.status in case.answers, expected, answer.detail)
 
 
-def policy_counters(subject: Subject) -> list[Counter]:
+def policy_counters(subject: ProofContext) -> list[Counter]:
     """What shows that the policy servers of a treatment decided, read where they stand."""
     if subject.rendered.policy_counter is None:
         return []  # no policy server in this treatment
@@ -262,7 +264,7 @@ def policy_counters(subject: Subject) -> list[Counter]:
 
 
 def _counter(
-    subject: Subject, phase: str, requests: int, counter: Counter, whole: Counter | None = None
+    subject: ProofContext, phase: str, requests: int, counter: Counter, whole: Counter | None = None
 ) -> list[Proof]:
     read = partial(_read, subject, counter)
     if phase == "before":
@@ -279,12 +281,12 @@ def _counter(
     return [Proof(counter.name, phase, value >= wanted > 0, f"at least {wanted:g}", f"{value:g}")]
 
 
-def _read(subject: Subject, counter: Counter) -> float:
+def _read(subject: ProofContext, counter: Counter) -> float:
     addresses = [str(pod["status"].get("podIP", "")) for pod in subject.pods.get(counter.pods, ())]
     return probing.total(subject.cluster, subject.probe, addresses, counter.url, counter.pattern)
 
 
-def _share(subject: Subject, phase: str, counter: Counter, whole: Counter) -> Proof:
+def _share(subject: ProofContext, phase: str, counter: Counter, whole: Counter) -> Proof:
     def judged() -> Proof:
         part, all_of_it = (int(_read(subject, c) - subject.before.get(c.name, 0.0)) for c in (counter, whole))
         return sampled.proof(counter.name, phase, part, all_of_it, counter.percent)
@@ -292,7 +294,7 @@ def _share(subject: Subject, phase: str, counter: Counter, whole: Counter) -> Pr
     return waiting.until(judged, _LOG_PATIENCE_S, 0.5, lambda proof: proof.passed)
 
 
-def _lines(subject: Subject, phase: str, requests: int, lines: Lines) -> list[Proof]:
+def _lines(subject: ProofContext, phase: str, requests: int, lines: Lines) -> list[Proof]:
     if phase == "before":
         return []
     wanted = min(requests, _LOOKED_AT)

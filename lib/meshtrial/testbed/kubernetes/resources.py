@@ -37,7 +37,7 @@ MEMORY_NOTE = "memory is the kubelet's working set of each container, not PSS"
 
 
 @dataclass(frozen=True)
-class Watched:
+class MonitoredContainer:
     """A container that is watched, and what it counts as."""
 
     key: Key
@@ -56,9 +56,9 @@ class Pods:
     waypoints: Sequence[Json] = ()
 
 
-def parts_of(pods: Pods, mesh: Mesh | None) -> tuple[Watched, ...]:
+def parts_of(pods: Pods, mesh: Mesh | None) -> tuple[MonitoredContainer, ...]:
     """Every container with its component and role; the load generator's own container is metered by its process."""
-    parts: list[Watched] = []
+    parts: list[MonitoredContainer] = []
     for pod in pods.workload:
         labels = pod["metadata"].get("labels") or {}
         part, component = labels.get(f"{NOTE}part", "app"), labels.get(f"{NOTE}component", "app")
@@ -87,10 +87,10 @@ def parts_of(pods: Pods, mesh: Mesh | None) -> tuple[Watched, ...]:
     return tuple(parts)
 
 
-def _part(pod: Json, container: str, component: str, role: str) -> Watched:
+def _part(pod: Json, container: str, component: str, role: str) -> MonitoredContainer:
     metadata = pod["metadata"]
     key = (metadata["namespace"], metadata["name"], container)
-    return Watched(key, str(pod["spec"].get("nodeName", "")), component, role)
+    return MonitoredContainer(key, str(pod["spec"].get("nodeName", "")), component, role)
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class Meter:
     def __init__(
         self,
         cluster: Cluster,
-        parts: Sequence[Watched],
+        parts: Sequence[MonitoredContainer],
         patience_s: float,
         read: Callable[..., Reading] = read_nodes,
     ) -> None:
@@ -209,7 +209,7 @@ class Meter:
                 raise TestbedError(f"container {'/'.join(part.key)} was restarted during the run: its CPU counter fell")
             self._last[part.key] = sample.cpu_s
 
-    def _say(self, stale: Sequence[Watched], reading: Reading) -> None:
+    def _say(self, stale: Sequence[MonitoredContainer], reading: Reading) -> None:
         lines = [
             f"node {node}: its kubelet's metrics cannot be read (rights nodes/metrics and nodes/stats?)"
             for node in reading.silent

@@ -24,7 +24,15 @@ from meshtrial.envoy.tokens import Tokens, make_tokens
 from meshtrial.errors import MeshtrialError, TestbedError, UsageError
 from meshtrial.testbed.base import Block, MachineUse
 from meshtrial.testbed.kubernetes import helm, manifests, placement, preflight, unused, wait, workload
-from meshtrial.testbed.kubernetes.apply import OWNER, Applier, Owner, clean_command, delete_namespace, is_lent, label
+from meshtrial.testbed.kubernetes.apply import (
+    OWNER,
+    Applier,
+    Owner,
+    clean_command,
+    delete_namespace,
+    is_borrowed,
+    label,
+)
 from meshtrial.testbed.kubernetes.apps import read_app
 from meshtrial.testbed.kubernetes.charts import Charts
 from meshtrial.testbed.kubernetes.cleanup import clean_cluster, mesh_of, owned_namespaces
@@ -37,14 +45,14 @@ from meshtrial.testbed.kubernetes.meshdata import EVERYTHING, Mesh
 from meshtrial.testbed.kubernetes.meshes import MeshInstaller
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.kubernetes.placement import Place, Room
+from meshtrial.testbed.kubernetes.placement import FreeResources, NodeAssignment
 from meshtrial.testbed.kubernetes.pods import is_ready, pod_ref, pods_of, uid
 from meshtrial.testbed.kubernetes.resources import NodeWatch, describe
 
 # A Lease that was renewed just before its session died, and clocks that are read a moment apart.
 _AFTER_LEASE_S = 20.0
 # What a mesh that is about to come is thought to take of the node where it lands, at the most.
-_NO_ROOM, _MESH_ROOM = Room(), Room(1.0, 2 * 2**30, 5)
+_NO_ROOM, _MESH_ROOM = FreeResources(), FreeResources(1.0, 2 * 2**30, 5)
 
 
 def policy_record(
@@ -71,12 +79,12 @@ def policy_record(
 
 
 @dataclass
-class Next:
+class PendingGroup:
     """What stands next: the deployments that were made ready at once, and their meshes on the way."""
 
     treatments: list[Treatment] = field(default_factory=list)  # not deployed yet
     alone: bool = True
-    place: Place = field(default_factory=Place)
+    place: NodeAssignment = field(default_factory=NodeAssignment)
     namespaces: set[str] = field(default_factory=set)  # of those that are deployed
     cleared: Future[None] | None = None  # of what may not stand beside their meshes; None where nothing had to go
     installs: Mapping[str, Future[tuple[bool, str]]] = field(default_factory=dict)  # by mesh
@@ -106,14 +114,14 @@ class KubernetesTestbed:
         self._use(Owner("study", owner_id) if owner_id else Owner("study"))
         self.probe: PodRef | None = None
         self._block = ""  # whose runs were last made ready, and where it stands
-        self._placed: tuple[str, Place | None] = ("", None)
+        self._placed: tuple[str, NodeAssignment | None] = ("", None)
         self._kept: dict[str, KubernetesDeployment] = {}
         self._last: KubernetesDeployment | None = None
         self._nodes = NodeWatch(self.cluster)
         self._touched = self._closed = self._growing = False
         self._lock = threading.RLock()
         self._installing = ThreadPoolExecutor(1, thread_name_prefix="meshes")
-        self.next = Next()
+        self.next = PendingGroup()
         atexit.register(self.close)
 
     def _use(self, owner: Owner) -> None:
@@ -164,10 +172,12 @@ class KubernetesTestbed:
     def _problems(self, study: Study) -> list[str]:
         planes = {t.versioned for t in study.treatments}
         installs = any(name in planes and not mesh.reference for name, mesh in self.meshes.items())
-        lent = [name for name in (self.namespace, self._probe_namespace) if is_lent(self.applier.find_namespace(name))]
+        borrowed = [
+            name for name in (self.namespace, self._probe_namespace) if is_borrowed(self.applier.find_namespace(name))
+        ]
         further = [*unused.RIGHTS] if any(load.unused_services for load in study.loads) else []
         further += [("patch", "secrets", "")] if self.options.pull_secrets else []
-        problems = preflight.right_problems(self.cluster, self.options, installs, lent, further)
+        problems = preflight.right_problems(self.cluster, self.options, installs, borrowed, further)
         if problems:
             return problems
         nodes = placement.nodes(self.cluster)
@@ -178,12 +188,12 @@ class KubernetesTestbed:
         problems += preflight.mesh_problems(self.cluster, self.installer, study, self.meshes)
         largest = max(study.loads, key=lambda item: (item.replicas, item.rps))
         together = self.together(study.treatments) if study.take_turns(largest) else [[t] for t in study.treatments]
-        problems += preflight.lent_problems(lent, max(map(len, together)))
+        problems += preflight.borrowed_problems(borrowed, max(map(len, together)))
         if preflight.pods_have_ipv6(self.cluster):
             apps, tokens = [t.app or study.app for t in study.treatments], make_tokens()
             pairs = zip(study.treatments, apps, strict=True)
             problems += preflight.ipv4_problems(
-                [self._render(one, largest, app, self.namespace, tokens, Place()) for one, app in pairs]
+                [self._render(one, largest, app, self.namespace, tokens, NodeAssignment()) for one, app in pairs]
             )
         for group in together if not unplaced else ():
             anywhere = Block("", np.random.default_rng(0) if study.standing else None)
@@ -286,20 +296,20 @@ class KubernetesTestbed:
         meshes = {m.name: m for m in map(self.mesh_for, treatments) if m is not None}
         anew = self.options.mesh_reinstall == "run" or (self.options.mesh_reinstall == "block" and new_block)
         coming = [n for n, mesh in meshes.items() if not mesh.reference and (anew or n not in self.installer.installed)]
-        spare = sum((_MESH_ROOM for _ in coming), Room())
+        spare = sum((_MESH_ROOM for _ in coming), FreeResources())
         self.next.place, problems = self._settle(treatments, load, app, block, spare)
         tight = block.drawn is not None and bool(problems)
         if tight:
-            self._place_or_refuse(treatments, load, app, block)
+            self._require_placement(treatments, load, app, block)
         self.next.cleared = self._installing.submit(self.remove_meshes, tuple(meshes.values()), new_block)
         self.next.installs = {name: self._installing.submit(self._install, mesh) for name, mesh in meshes.items()}
         if tight and coming:
             # Where its pods stand is known once it stands; what they leave may not be enough.
             for install in self.next.installs.values():
                 install.exception()  # which is that of its own deployments
-            self._place_or_refuse(treatments, load, app, block)
+            self._require_placement(treatments, load, app, block)
 
-    def _place_or_refuse(self, treatments: Sequence[Treatment], load: Load, app: str, block: Block) -> None:
+    def _require_placement(self, treatments: Sequence[Treatment], load: Load, app: str, block: Block) -> None:
         self.next.place, problems = self._settle(treatments, load, app, block)
         if problems:
             raise TestbedError("; ".join(problems))
@@ -319,19 +329,19 @@ class KubernetesTestbed:
         load: Load,
         app: str,
         block: Block,
-        spare: Room = _NO_ROOM,
-    ) -> tuple[Place, list[str]]:
+        spare: FreeResources = _NO_ROOM,
+    ) -> tuple[NodeAssignment, list[str]]:
         """Where deployments stand that stand at once, and why they do not fit; so much is to be left on each node."""
         anew = [t for t in treatments if self._key(t, load, t.app or app) not in self._kept]
         if not anew:
             return self.next.place, []
         nodes, tokens = placement.nodes(self.cluster), make_tokens()
-        rendered = [self._render(t, load, t.app or app, self.namespace, tokens, Place()) for t in anew]
+        rendered = [self._render(t, load, t.app or app, self.namespace, tokens, NodeAssignment()) for t in anew]
         left = [replace(node, room=node.room - spare) for node in placement.free(self.cluster, nodes)]
-        problems = preflight.room_problems(rendered, left)
+        problems = preflight.capacity_problems(rendered, left)
         if any(one.setup.app.tiers for one in rendered) or block.drawn is None:
             hosts = placement.load_hosts(self.options, nodes, max(one.load_pods for one in rendered), block.drawn)
-            return Place(load=hosts), problems
+            return NodeAssignment(load=hosts), problems
         needs = placement.both_sides(rendered)
         # What follows in the block, or is repeated, stands where the first of it stood, while there is room.
         earlier, place = self._placed
@@ -344,7 +354,7 @@ class KubernetesTestbed:
                 "room for all of their generators and, apart from these, of their applications; take standing=run, "
                 "or add nodes"
             ]
-        return place or Place(), problems
+        return place or NodeAssignment(), problems
 
     def deploy(self, treatment: Treatment, load: Load, app: str) -> KubernetesDeployment:
         """Make a fresh deployment, as fresh as the reinstall policy says; of those that were made ready, or alone."""
@@ -359,7 +369,7 @@ class KubernetesTestbed:
         if mesh is not None and not grown:
             reinstalled, because = self.next.installs[mesh.name].result()
         made = grown or self._anew(treatment, load, app, mesh)
-        self._after_the_last(made)
+        self._wait_for_previous_removal(made)
         # Which meshes stand is known once those that had to go are gone.
         policy = policy_record(self.options, self.installer, reinstalled, because)
         if grown:
@@ -371,11 +381,11 @@ class KubernetesTestbed:
         self._last = made
         return made
 
-    def _after_the_last(self, made: KubernetesDeployment) -> None:
+    def _wait_for_previous_removal(self, made: KubernetesDeployment) -> None:
         """Wait until the last deployments' namespaces are gone, and their meshes: no removal may be measured."""
         try:
             self.next.wait_cleared()
-            self.applier.wait_for_left()
+            self.applier.wait_for_deletions()
         except BaseException:
             with contextlib.suppress(TestbedError):
                 made.close()
@@ -425,7 +435,7 @@ class KubernetesTestbed:
             namespace = self.free_name(self.namespace + suffix)
             self.next.namespaces.add(namespace)
         if mesh is not None and EVERYTHING in mesh.shared:
-            self.applier.wait_for_left()  # what goes has names that this one takes
+            self.applier.wait_for_deletions()  # what goes has names that this one takes
         rendered = self._render(treatment, load, app, namespace, make_tokens(), self.next.place)
         made = KubernetesDeployment(self.applier, rendered, self.probe_pod(), kept)
         try:
@@ -450,7 +460,7 @@ class KubernetesTestbed:
         for name in (namespace, *(f"{namespace}-{n}" for n in range(2, 10))):
             there = self.applier.find_namespace(name)
             owner = (there["metadata"].get("labels") or {}).get(OWNER) if there is not None else None
-            remains = owner == self.applier.owner.id and not is_lent(there)
+            remains = owner == self.applier.owner.id and not is_borrowed(there)
             if there is None or not (remains or there.get("status", {}).get("phase") == "Terminating"):
                 return name
         raise TestbedError(f"namespace {namespace} and eight more remain; look at 'kubectl get ns'")
@@ -462,12 +472,12 @@ class KubernetesTestbed:
         self._closed = True
         atexit.unregister(self.close)
         if self.options.keep or not self._touched:
-            self._let_go()
+            self._release()
             return
         self._installing.shutdown(cancel_futures=True)
-        left_over, self.next = self.next.namespaces | self._own_namespaces(), Next()
+        left_over, self.next = self.next.namespaces | self._own_namespaces(), PendingGroup()
         failures: list[str] = []
-        steps = [self.applier.wait_for_left, *(made.remove for made in self._kept.values())]
+        steps = [self.applier.wait_for_deletions, *(made.remove for made in self._kept.values())]
         self._kept.clear()
         steps += [lambda n=name: self._remove_namespace(n) for name in left_over]  # type: ignore[misc]
         steps += [lambda n=name: self.uninstall(n) for name in self.installer.standing]  # type: ignore[misc]
@@ -486,7 +496,7 @@ class KubernetesTestbed:
         except TestbedError as error:
             failures.append(str(error))
         finally:
-            self._let_go()
+            self._release()
         if failures:
             hint = clean_command(self.cluster.context, self.applier.owner.study)
             raise TestbedError(
@@ -494,7 +504,7 @@ class KubernetesTestbed:
                 "--cluster-file where it had one"
             )
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         if self._lease is not None:
             self._lease.release()
         self.charts.close()
@@ -535,7 +545,7 @@ class KubernetesTestbed:
             raise UsageError(f"treatment {treatment.name}: what stood before the study is not restarted")
 
     def _render(
-        self, treatment: Treatment, load: Load, app: str, namespace: str, tokens: Tokens, place: Place
+        self, treatment: Treatment, load: Load, app: str, namespace: str, tokens: Tokens, place: NodeAssignment
     ) -> workload.Rendered:
         read, mesh = read_app(self.options, app, load.protocols), self.mesh_for(treatment)
         named = self.charts.named(mesh) if mesh is not None else None
@@ -568,7 +578,7 @@ class KubernetesTestbed:
 
     def uninstall(self, name: str) -> None:
         """Uninstall a mesh, after everything of the study that leans on it: its control plane clears finalizers."""
-        self.applier.wait_for_left()
+        self.applier.wait_for_deletions()
         for key, made in list(self._kept.items()):
             if made.setup.mesh is not None and made.setup.mesh.name == name:
                 self._kept.pop(key).remove()

@@ -16,7 +16,7 @@ from typing import Any
 from meshtrial.envoy.pki import issuer_chain
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes.manifests import Json
-from meshtrial.testbed.kubernetes.meshdata import Choice, Mesh, Release
+from meshtrial.testbed.kubernetes.meshdata import Mesh, MeshOverride, Release
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.typed import parse_yaml
 
@@ -34,7 +34,7 @@ class Values:
         names = [name for _, name in options.pull_secrets]
         given = {"image_pull_secrets": names, "image_pull_secret_references": [{"name": name} for name in names]}
         fair = {"proxy_cpu": options.proxy_cpu, "proxy_memory": options.proxy_memory}
-        self._fair = Choice("", fair | (given if names else {}))
+        self._fair = MeshOverride("", fair | (given if names else {}))
         self._generated = issuer_chain() if mesh.generated else {}
 
     def of(self, release: Release) -> Json:

@@ -51,14 +51,14 @@ class _Problem:
 def gone(cluster: Cluster, path: str, uid: str, timeout_s: float) -> None:
     """Wait until the object with this uid is gone."""
 
-    def is_left() -> Json | None:
+    def still_exists() -> Json | None:
         try:
             there = cluster.get(path)
         except NotFoundError:
             return None
         return there if there["metadata"]["uid"] == uid else None
 
-    left = waiting.until(is_left, timeout_s, 0.3, lambda there: there is None)
+    left = waiting.until(still_exists, timeout_s, 0.3, lambda there: there is None)
     if left is not None:
         raise TestbedError(f"{path}: still there after {timeout_s:g} s{_held_by(left)}")
 
@@ -154,7 +154,7 @@ def _explain(cluster: Cluster, namespace: str, pods: Sequence[Json], problem: st
     if fresh:
         lines.append("events: " + " | ".join(text[:300] for text in fresh))
     # Also of a container that is waited for although it crashes: at the time-out its words are what explains it.
-    lines.append(next((words for words in (evidence.last_words(cluster, pod) for pod in pods) if words), ""))
+    lines.append(next((words for words in (evidence.last_log_lines(cluster, pod) for pod in pods) if words), ""))
     return "; ".join(line for line in lines if line)
 
 

@@ -11,7 +11,7 @@ from meshtrial import native
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import MeshtrialError, TestbedError
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
-from meshtrial.load.obeyed import Taken
+from meshtrial.load.obeyed import ChangeTime
 from meshtrial.records.schema import ComponentUsage, Proof
 from meshtrial.testbed.base import Facts
 from meshtrial.testbed.local.apps import App
@@ -76,7 +76,7 @@ class Changer(Protocol):
     def changes(self) -> tuple[str, ...]:
         """What it has."""
 
-    def change(self, change: str, on: bool) -> Taken:
+    def change(self, change: str, on: bool) -> ChangeTime:
         """Change it away from how it was deployed, or back."""
 
     def churn(self, number: int) -> None:
@@ -107,7 +107,7 @@ class LocalDeployment:
             self.started = start(spec, self.fleet)
         except BaseException as error:
             if isinstance(error, MeshtrialError):
-                error.evidence = {**self.fleet.last_words(), **error.evidence}
+                error.evidence = {**self.fleet.last_log_lines(), **error.evidence}
             self.close()
             raise
 
@@ -150,7 +150,7 @@ class LocalDeployment:
         """What its data plane can change under load."""
         return () if self.started.changer is None else self.started.changer.changes()
 
-    def change(self, change: str, on: bool) -> Taken:
+    def change(self, change: str, on: bool) -> ChangeTime:
         """Change it away from how it was deployed, or back."""
         return self._changer.change(change, on)
 

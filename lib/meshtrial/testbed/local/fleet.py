@@ -40,7 +40,7 @@ class _Member:
     """A process that is watched, and what it takes to start it again at the same addresses."""
 
     child: Child
-    watched: proc.Watched
+    watched: proc.MonitoredProcess
     listens: tuple[Endpoint, ...]
     proxy: Proxy | None
 
@@ -127,7 +127,7 @@ class Fleet:
         self.batches: list[Batch] = []
         self._version = version
         self._members: list[_Member] = []
-        self._groups: list[proc.Watched] = []  # of sidecars that were started at once
+        self._groups: list[proc.MonitoredProcess] = []  # of sidecars that were started at once
         self._closers: list[Callable[[], None]] = []
         # A loopback network of its own (127.x.y.0/24), so that two deployments never meet on a port.
         self._network = f"127.{secrets.randbelow(200) + 20}.{secrets.randbelow(254) + 1}"
@@ -159,7 +159,7 @@ class Fleet:
         child = Child(name, argv, self.folder / f"{name.replace(' ', '-')}.log", self.folder)
         self.children.append(child)
         wait_listening(child, listens)
-        watched = proc.Watched(name, role, (child.pid,), threads_end)
+        watched = proc.MonitoredProcess(name, role, (child.pid,), threads_end)
         self._members.append(_Member(child, watched, tuple(listens), proxy))
         return child
 
@@ -191,7 +191,9 @@ class Fleet:
         batch.wait_started(timeout_s)
         pids = iter(batch.pids)
         for component, names in groups.items():
-            self._groups.append(proc.Watched(component, "data plane", tuple(itertools.islice(pids, len(names)))))
+            self._groups.append(
+                proc.MonitoredProcess(component, "data plane", tuple(itertools.islice(pids, len(names))))
+            )
         return batch
 
     def note_version(self, binary: str) -> None:
@@ -208,7 +210,7 @@ class Fleet:
         return next(child for child in self.children if child.name == name)
 
     @property
-    def watched(self) -> Sequence[proc.Watched]:
+    def watched(self) -> Sequence[proc.MonitoredProcess]:
         """The components whose usage is read, each with its processes."""
         return (*(member.watched for member in self._members), *self._groups)
 
@@ -281,7 +283,7 @@ class Fleet:
             if child.paused()
         )
 
-    def last_words(self) -> dict[str, str]:
+    def last_log_lines(self) -> dict[str, str]:
         """File name to text: what became of every process, and the end of its output."""
         texts = {_STATES: self._states()} if self.children else {}
         for child in self.children:

@@ -124,7 +124,7 @@ def _exact_timers() -> Iterator[None]:
             file.write_text(before)
 
 
-class Awake:
+class CpuLatencyHold:
     """Holds all cores out of their sleep states, from its making to :meth:`close`; MissingToolError where it cannot."""
 
     def __init__(self) -> None:

@@ -38,7 +38,7 @@ class Process:
 
 
 @dataclass(frozen=True)
-class Look:
+class LoadSnapshot:
     """The counters of all cores and of every visible process at one moment."""
 
     at_s: float  # of the monotonic clock, which all processes of a machine share
@@ -47,7 +47,7 @@ class Look:
     processes: Mapping[int, Process]
 
     @classmethod
-    def now(cls, root: Path = Path("/proc")) -> Look:
+    def now(cls, root: Path = Path("/proc")) -> LoadSnapshot:
         """Look; OSError where there is no /proc."""
         processes = {}
         for entry in root.iterdir():
@@ -62,7 +62,7 @@ class Look:
         path.write_bytes(msgspec.json.encode(self))
 
     @classmethod
-    def read(cls, path: Path) -> Look:
+    def read(cls, path: Path) -> LoadSnapshot:
         """What another process of the study has seen."""
         return msgspec.json.decode(path.read_bytes(), type=cls)
 
@@ -80,8 +80,8 @@ class Watch:
 
     def __init__(
         self,
-        begun: Look | None = None,
-        look: Callable[[], Look] = Look.now,
+        begun: LoadSnapshot | None = None,
+        look: Callable[[], LoadSnapshot] = LoadSnapshot.now,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -98,7 +98,7 @@ class Watch:
         return between(before, self._before)
 
 
-def between(before: Look, after: Look) -> Others:
+def between(before: LoadSnapshot, after: LoadSnapshot) -> Others:
     """What other programs used between two looks: shares of the time of all cores."""
     used = proc.MachineMeter(iter((before.cpu, after.cpu)).__next__).used()
     if used is None or not used.total_s:
@@ -115,7 +115,7 @@ def between(before: Look, after: Look) -> Others:
     return Others(others / total, tuple(busiest), max(0.0, others - sum(ticks for ticks, _ in seen)) / total)
 
 
-def _spent(before: Look, after: Look) -> tuple[dict[int, int], dict[int, int]]:
+def _spent(before: LoadSnapshot, after: LoadSnapshot) -> tuple[dict[int, int], dict[int, int]]:
     """Ticks of every process that is there now, by itself and by children that have ended since."""
     there = {pid for pid, one in before.processes.items() if _same(one, after.processes.get(pid))}
     # What an ended one had used before is now among what its nearest living ancestor's children have used.
@@ -138,7 +138,7 @@ def _same(one: Process, other: Process | None) -> bool:
     return other is not None and one.started == other.started
 
 
-def _family(look: Look, pid: int) -> set[int]:
+def _family(look: LoadSnapshot, pid: int) -> set[int]:
     """A process and all of its descendants that are there."""
     children: dict[int, list[int]] = {}
     for child, process in look.processes.items():

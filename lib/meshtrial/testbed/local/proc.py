@@ -27,7 +27,7 @@ _SAMPLED = 25
 
 
 @dataclass(frozen=True)
-class Watched:
+class MonitoredProcess:
     """A component whose usage is read: its processes, whether its threads come and go, what ended processes used."""
 
     component: str
@@ -38,7 +38,7 @@ class Watched:
     ended_switches: int = 0
 
 
-def counters(watched: Watched) -> ComponentUsage:
+def counters(watched: MonitoredProcess) -> ComponentUsage:
     """Cumulative CPU and switches now; ``window_s`` is the monotonic clock, to be subtracted."""
     cpu_s = sample(watched.pids)[0] if watched.threads_end else _summed(watched.pids, "schedstat", _ran_ns) / 1e9
     return ComponentUsage(

@@ -30,7 +30,7 @@ def _missing(*asked: Callable[[], object]) -> tuple[str, ...]:
 
 
 def _wakeable() -> None:
-    host.Awake().close()
+    host.CpuLatencyHold().close()
 
 
 def _unavailable(tools: Collection[str]) -> tuple[str, ...]:
@@ -47,7 +47,7 @@ class LocalTestbed:
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         self._options: Mapping[str, Any] = (options or {}).get("parameters", {})
-        self._awake: host.Awake | None = None
+        self._awake: host.CpuLatencyHold | None = None
 
     def recover(self, study: Study, tell: Callable[[str], None]) -> None:
         """Nothing: processes end with the session that started them."""
@@ -77,7 +77,7 @@ class LocalTestbed:
     def before_run(self) -> dict[str, float]:
         """How idle and how awake this machine is; from the first run on it is held awake where the plan says so."""
         if self._options.get("keep_awake") and self._awake is None:
-            self._awake = host.Awake()
+            self._awake = host.CpuLatencyHold()
         return host.look()
 
     def used_between(self) -> MachineUse | None:
@@ -86,7 +86,7 @@ class LocalTestbed:
 
     def watch(self, begun: Path | None = None) -> others.Watch:
         """Watch the programs of this machine that are neither this process, nor who began it, nor started by them."""
-        return others.Watch(others.Look.read(begun) if begun is not None and begun.exists() else None)
+        return others.Watch(others.LoadSnapshot.read(begun) if begun is not None and begun.exists() else None)
 
     @functools.cached_property
     def _meter(self) -> proc.MachineMeter:

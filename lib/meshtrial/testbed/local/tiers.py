@@ -230,12 +230,12 @@ def _start_mesh(spec: Spec, fleet: Fleet, layout: Layout, identities: Identities
     wait_listening(batch.launcher, layout.proxy_listeners(), _START_S, itself=False)
     configured_s = time.monotonic() - began
     stats, plane_pid = plane.stats(), fleet.child("control-plane").pid
-    plane_cpu_s = proc.counters(proc.Watched("control-plane", "control plane", (plane_pid,))).cpu_s
+    plane_cpu_s = proc.counters(proc.MonitoredProcess("control-plane", "control plane", (plane_pid,))).cpu_s
     told.notes["start"] = {
         "forked": batch.forked,
         "spawned_s": spawned_s,
         "configured_s": configured_s,
-        "proxies_cpu_s": proc.counters(proc.Watched("sidecars", "data plane", batch.pids)).cpu_s,
+        "proxies_cpu_s": proc.counters(proc.MonitoredProcess("sidecars", "data plane", batch.pids)).cpu_s,
         "control_plane_cpu_s": plane_cpu_s,
         "bytes_by_type": stats["by_type"],
         "pushes": stats["pushes"],

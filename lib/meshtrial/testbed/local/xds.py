@@ -15,7 +15,7 @@ from meshtrial.design.changes import CHANGES, SECOND_STATUS
 from meshtrial.design.study import Load, Treatment
 from meshtrial.envoy.bootstrap import Json, Proxy
 from meshtrial.errors import TestbedError, UsageError
-from meshtrial.load.obeyed import Taken
+from meshtrial.load.obeyed import ChangeTime
 from meshtrial.records.schema import Proof
 from meshtrial.testbed.base import Facts
 from meshtrial.testbed.local import controlplane, wire
@@ -98,7 +98,7 @@ class _Changes:
         """All that there are."""
         return tuple(CHANGES)
 
-    def change(self, change: str, on: bool) -> Taken:
+    def change(self, change: str, on: bool) -> ChangeTime:
         """Tell it; the moment at which it took that is its own, by the same clock as everything here."""
         on = on and not self._unchanged
         path: str
@@ -109,7 +109,7 @@ class _Changes:
             path, body = "/endpoints?service=first", [self._endpoints[on]]
         else:
             path = f"/authorization?role=first&allowed={'false' if on else 'true'}"
-        return Taken(self._plane.change(path, body), 0.0)
+        return ChangeTime(self._plane.change(path, body), 0.0)
 
     def churn(self, number: int) -> None:
         """Exchange the endpoint of the service that nobody calls; every sidecar is told."""
