@@ -9,6 +9,7 @@ import sys
 import textwrap
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import make_reference
 import pytest
@@ -22,7 +23,7 @@ from meshtrial.design.responses import REGISTRY, default_margins
 from meshtrial.design.studies import STUDIES
 from meshtrial.design.study import Gates
 from meshtrial.records.schema import RunRecord
-from meshtrial.testbed.kubernetes.meshread import read_mesh
+from meshtrial.testbed.kubernetes.meshread import find_meshes, read_mesh
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
 PAGES = [
@@ -261,6 +262,29 @@ def test_the_filter_of_the_page_makes_a_mesh_of_ones_own(tmp_path: Path):
     place = [{**patch, "patch": patch["patch"]["operation"]} for patch in theirs["configPatches"]]
     assert [{**patch, "patch": patch["patch"]["operation"]} for patch in ours["configPatches"]] == place
     assert ours["workloadSelector"] == theirs["workloadSelector"]
+
+
+def yaml_of(page: str) -> list[dict[str, Any]]:
+    """The YAML files that a page has its reader write."""
+    text = (DOCS / "how-to" / f"{page}.md").read_text()
+    return [yaml.safe_load(textwrap.dedent(body)) for body in re.findall(r"(?ms)^ *```yaml\n(.*?)^ *```$", text)]
+
+
+def test_the_providers_that_an_existing_istio_needs_are_those_of_a_managed_one():
+    (wanted,) = [block["meshConfig"] for block in yaml_of("existing-mesh") if "meshConfig" in block]
+    managed = yaml.safe_load((paths.MANIFESTS / "meshes" / "istio" / "values-istiod.yaml").read_text())["meshConfig"]
+    assert wanted == {name: managed[name] for name in ("enableTracing", "extensionProviders")}
+
+
+@pytest.mark.parametrize(
+    ("page", "names"), [("existing-mesh", ["istio@1.29"]), ("versions", ["istio@1.30", "istio@1.31", "linkerd@june"])]
+)
+def test_the_versions_of_a_page_are_read(page: str, names: list[str]):
+    found: set[str] = set()
+    for block in yaml_of(page):
+        if any("versions" in mesh for mesh in block.get("meshes", {}).values()):
+            found |= set(find_meshes(KubernetesOptions.read(block)))
+    assert set(names) <= found
 
 
 def test_the_tutorials_show_what_their_plans_cannot_answer():
