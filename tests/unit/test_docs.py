@@ -194,6 +194,14 @@ def test_the_first_page_is_short():
     assert len(README.split()) <= 800
 
 
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.parent.name in ("how-to", "tutorials")], ids=lambda page: page.stem
+)
+def test_a_page_names_its_reader(page: Path):
+    readers = "everyone|newcomers|operators|engineers|contributors|platform teams"
+    assert re.search(rf"\b[Ff]or ({readers})\b", "\n".join(page.read_text().splitlines()[:7])), page
+
+
 def measured(text: str) -> list[float]:
     """Percentages of the page of error rates, of rows that begin so."""
     page = (DOCS / "explanation" / "calibration.md").read_text()
