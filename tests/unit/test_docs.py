@@ -194,6 +194,17 @@ def test_the_first_page_is_short():
     assert len(README.split()) <= 800
 
 
+def test_the_pages_that_messages_name_exist():
+    named = {
+        page
+        for folder, kind in (("lib/meshtrial", "py"), ("manifests", "yaml"), ("notebooks", "ipynb"))
+        for path in (paths.CHECKOUT / folder).rglob(f"*.{kind}")
+        for page in re.findall(r"\b(?:docs|manifests)/[\w/-]+\.md\b", path.read_text())
+    }
+    assert len(named) > 5
+    assert [page for page in named if not (paths.CHECKOUT / page).is_file()] == []
+
+
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if page.parent.name in ("how-to", "tutorials")], ids=lambda page: page.stem
 )
