@@ -109,7 +109,7 @@ CRONJOB = list(yaml.safe_load_all((FOLDER / "nightly-cronjob.yaml").read_text())
 
 def nightly_scripts() -> dict[str, str]:
     """What each of the three schedulers starts, as a shell gets it."""
-    (line,) = re.findall(r"```crontab\n(.+)\n```", NIGHTLY)
+    (line,) = re.findall(r"```text\n(.+)\n```", NIGHTLY)
     (job,) = yaml.safe_load((FOLDER / "nightly-github.yml").read_text())["jobs"].values()
     (measured,) = [step["run"] for step in job["steps"] if "meshtrial run" in step.get("run", "")]
     (container,) = CRONJOB[-1]["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
@@ -136,7 +136,7 @@ def test_a_nightly_command_is_one_that_meshtrial_takes(name: str):
 
 
 def test_all_nights_run_at_one_time_of_day():
-    (line,) = re.findall(r"```crontab\n(.+)\n```", NIGHTLY)
+    (line,) = re.findall(r"```text\n(.+)\n```", NIGHTLY)
     schedule = yaml.safe_load((FOLDER / "nightly-github.yml").read_text())[True]["schedule"]
     assert " ".join(line.split()[:5]) == schedule[0]["cron"] == CRONJOB[-1]["spec"]["schedule"]
 
