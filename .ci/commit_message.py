@@ -1,7 +1,7 @@
 """Check a commit message: `.ci/commit_message.py FILE`, as git's hook `commit-msg` calls it.
 
-The first line is `area: what`, imperative, at most 60 characters, without a full stop. A blank line and a body that says
-why follow. Messages that git writes (merges, reverts, fixups) pass.
+The first line is `area: what`, imperative, at most 60 characters, without a full stop. A blank line follows, and a body
+that says why. Messages that git writes (merges, reverts, fixups) pass.
 """
 
 import re

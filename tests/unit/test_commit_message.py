@@ -1,4 +1,4 @@
-"""The hook that checks commit messages: what it refuses, and what it lets pass."""
+"""The hook that checks commit messages: it refuses each mistake and accepts good messages."""
 
 import importlib.util
 import shlex
