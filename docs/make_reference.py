@@ -146,11 +146,6 @@ def words() -> list[tuple[str, str]]:
     return [(", ".join(names), said.get(meaning, meaning)) for meaning, names in rows.items()]
 
 
-def readme(text: str) -> str:
-    """The first page, with the verdicts."""
-    return under(text, "## Reading a verdict", words())
-
-
 def verdicts(text: str) -> str:
     """The reference of the verdicts, of the qualifiers of a difference, and of the checks of a study."""
     named = [(f"*{name}*", meaning) for name, meaning in QUALIFIERS.items()]
@@ -307,7 +302,7 @@ def durations(text: str) -> str:
                 besides = estimates.expected_overhead_s(plan, (), Path("nowhere"))
                 cells.append(f"{len(plan.runs)} runs, {_span(estimates.remaining_s(plan, plan.runs, besides))}")
             rows.append((f"`{study}`", profile, *cells))
-    return under(text, "## How long a study takes", rows)
+    return under(text, "# Durations", rows)
 
 
 def _span(seconds: float) -> str:
@@ -665,14 +660,13 @@ def calibration_summary(text: str) -> str:
 MADE: dict[Path, Callable[[str], str]] = {
     SCHEMA: schema,
     PAGE: page,
-    Path("README.md"): readme,
     Path("docs", "reference", "verdicts.md"): verdicts,
     Path("docs", "reference", "parameters.md"): parameters,
     Path("docs", "reference", "responses.md"): responses,
     Path("docs", "reference", "command-line.md"): command_line,
     Path("docs", "reference", "mesh-configuration.md"): configuration,
-    Path("docs", "how-to", "cost.md"): durations,
-    Path("docs", "how-to", "gate.md"): exit_codes,
+    Path("docs", "reference", "durations.md"): durations,
+    Path("docs", "how-to", "ci-gate.md"): exit_codes,
     Path("docs", "explanation", "calibration.md"): calibration_summary,
     Path("docs", "explanation", "results.md"): results,
     Path("docs", "meshes.svg"): picture,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def add(command: argparse.ArgumentParser) -> None:
     """Declare the options."""
     group = command.add_argument_group(
-        "gate", "For CI, see docs/how-to/gate.md. If the gate fires, the exit code is 4."
+        "gate", "For CI, see docs/how-to/ci-gate.md. If the gate fires, the exit code is 4."
     )
     verdicts = partial(group.add_argument, action="append", default=[], metavar="VERDICTS")
     verdicts("--fail-on", help="fire if any primary contrast has one of these verdicts, e.g. slower,more")

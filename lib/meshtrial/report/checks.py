@@ -203,7 +203,7 @@ def _runs(data: StudyData) -> Check:
     state: State = "attention"
     if part or not is_over:
         findings.insert(0, f"part {part} of a divided study" if part else "the study is not finished")
-        advice = "merge the parts (meshtrial merge)" if part else "finish it: docs/how-to/resume.md"
+        advice = "merge the parts (meshtrial merge)" if part else "finish it: docs/how-to/long-studies.md"
     elif VerdictLabel.INVALID in words or not counted:
         state, advice = "problem", "fix what the details name and run a new study: docs/troubleshooting.md"
     elif VerdictLabel.SATURATED in words:

@@ -168,7 +168,7 @@ def test_an_unfinished_study_passes_no_gate(sample, notebook):
 
 def section(title: str) -> str:
     """A section of the page about gates."""
-    text = (paths.CHECKOUT / "docs" / "how-to" / "gate.md").read_text()
+    text = (paths.CHECKOUT / "docs" / "how-to" / "ci-gate.md").read_text()
     return re.split(r"^## ", text.split(f"\n## {title}\n")[1], maxsplit=1, flags=re.M)[0]
 
 
