@@ -273,7 +273,7 @@ class Limit:
         if self.by_machine:
             return f"{idle}: the machine was the limit; rates and latencies here are not the mesh's"
         if self.valid < self.runs:
-            return f"{idle}, {self.runs - self.valid} of {self.runs} runs failed a check; see their reasons"
+            return f"{idle}, {self.runs - self.valid} of {self.runs} runs failed a check: look at their reasons"
         return f"{idle}: the machine was not the limit"
 
 

@@ -398,9 +398,7 @@ def _power(data: StudyData, rows: Sequence[VerdictRow]) -> Check:
         middles += sized[len(sized) // 2 : len(sized) // 2 + 1]
     is_open = [row for row in judged if row.verdict.standing == "open"]
     needed = max((row.blocks_needed or 0 for row in is_open), default=0)
-    advice = (
-        f"a new study of about {block_count(needed)} blocks would probably settle the open contrasts" if needed else ""
-    )
+    advice = f"a new study of {block_count(needed)} blocks would probably settle the open contrasts" if needed else ""
     if not middles:
         return Check("power", "unknown", "", "", "there is no verdict yet", advice, tuple(_error_level(data)))
     largest = max(middles, key=lambda row: _in_margins(row, row.mde))

@@ -125,7 +125,7 @@ def decide(
 def _open(label: VerdictLabel, c: Comparison) -> Verdict:
     """Return an open verdict with the size of a new study that would probably settle it."""
     blocks = blocks_of_a_new_study(c)
-    qualifier = "" if blocks is None else f"a new study of about {block_count(blocks)} {c.unit}"
+    qualifier = "" if blocks is None else f"a new study of {block_count(blocks)} {c.unit}"
     return Verdict(label, qualifier, blocks)
 
 
@@ -169,6 +169,6 @@ def _beyond(c: Comparison, size: float) -> bool:
 
 
 def block_count(n: int) -> str:
-    """Return the number as text: beyond 20 one significant digit, because an estimated noise gives no more."""
+    """Return "about n": beyond 20 with one significant digit, because an estimated noise gives no more."""
     rounded = n if n <= 20 else int(float(f"{n:.1g}"))
-    return str(rounded) if rounded < 1000 else "1000 or more"
+    return f"about {rounded}" if rounded < 1000 else "1000 or more"

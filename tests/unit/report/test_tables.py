@@ -72,7 +72,7 @@ def test_the_headline_names_the_side_that_stopped(data, word, side, sentence):
 def test_inconclusive_comes_with_blocks_and_the_detectable_effect(data):
     row = next(r for r in data.verdicts if r.verdict == "inconclusive")
     text = tables.verdict_table(data).text.replace("\u00a0", " ")
-    assert f"a new study of about {block_count(row.blocks_needed)} blocks" in text
+    assert f"a new study of {block_count(row.blocks_needed)} blocks" in text
     assert f"detects {100 * row.mde:.2g} %" in text
 
 

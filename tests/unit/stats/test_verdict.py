@@ -78,11 +78,13 @@ def test_inconclusive_says_how_many_blocks() -> None:
     assert verdict.label == "inconclusive"
     assert c.against is not None
     assert verdict.blocks == max(c.against.needed_difference, c.against.needed_equivalence)
-    assert said(verdict) == f"inconclusive (a new study of about {block_count(verdict.blocks)} blocks)"
+    assert said(verdict) == f"inconclusive (a new study of {block_count(verdict.blocks)} blocks)"
     assert not verdict.label.conclusive
 
 
-@pytest.mark.parametrize(("n", "text"), [(13, "13"), (20, "20"), (23, "20"), (469, "500"), (960, "1000 or more")])
+@pytest.mark.parametrize(
+    ("n", "text"), [(13, "about 13"), (20, "about 20"), (23, "about 20"), (469, "about 500"), (960, "1000 or more")]
+)
 def test_beyond_twenty_blocks_one_digit_is_all_that_an_estimated_noise_gives(n: int, text: str) -> None:
     assert block_count(n) == text
 
@@ -111,7 +113,7 @@ def test_unstable_comes_before_a_difference() -> None:
     assert judged(c).label == "slower"
     verdict = judged(c, noise=floor(0.10))
     assert verdict.label == "unstable"
-    assert said(verdict) == f"unstable (a new study of about {block_count(verdict.blocks)} blocks)"
+    assert said(verdict) == f"unstable (a new study of {block_count(verdict.blocks)} blocks)"
 
 
 # A noise floor beyond the margin that chance alone gives, and one of so few blocks that they cannot reach 1 %.
