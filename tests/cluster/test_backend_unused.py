@@ -32,7 +32,7 @@ def test_proxies_hold_services_that_nobody_calls_unless_scoped(cluster: Cluster,
     runs = {run.treatment: run for run in store.records() if run.attempt == 1}
     assert [f"{run.treatment}: {run.reasons}" for run in runs.values() if not run.valid] == []
     for run in runs.values():
-        counted = [proof for proof in run.proofs if proof.name == "services that nobody calls"]
+        counted = [proof for proof in run.proofs if proof.name == "unused services"]
         seen = f"{SERVICES} with {SERVICES * apps.UNUSED_ENDPOINTS} endpoints"
         assert [(proof.phase, proof.observed) for proof in counted] == [("before", seen), ("after", seen)]
     full, scoped = (runs[name].responses["proxy_largest_memory_bytes"] for name in ("istio+mtls", "istio+mtls+scoped"))
