@@ -185,7 +185,7 @@ def _set_by(study: str) -> dict[str, list[str]]:
     from meshtrial.design.settings import PROFILES
 
     lines = _lines([built(study, profile=profile) for profile in PROFILES])
-    if "context" in STUDIES[study].SETTINGS:
+    if "context" in STUDIES[study].SETTINGS.settings:
         cluster = _lines([built(study, profile=profile, backend="kubernetes") for profile in PROFILES])
         lines |= {f"{name} on a cluster": values for name, values in cluster.items() if values != lines[name]}
     return lines
@@ -291,7 +291,7 @@ def durations(text: str) -> str:
 
     rows = []
     for study, module in STUDIES.items():
-        clusters = "context" in module.SETTINGS
+        clusters = "context" in module.SETTINGS.settings
         for profile in PROFILES:
             cells = []
             for backend in ("local", "kubernetes"):
