@@ -148,12 +148,12 @@ def _latencies() -> list[Response]:
 
 def _resources() -> list[Response]:
     measures = (
-        ("cpu_s_per_request", "CPU a request", "us/request", 1e6),
-        ("cpu_s_per_gib", "CPU a GiB sent and echoed", "s/GiB", 1.0),
+        ("cpu_s_per_request", "CPU per request", "us/request", 1e6),
+        ("cpu_s_per_gib", "CPU per GiB sent and echoed", "s/GiB", 1.0),
         ("cpu_cores", "CPU", "cores", 1.0),
         ("memory_bytes", "memory (PSS)", "MiB", 1 / 2**20),
     )
-    switches = ("switches_per_request", "context switches a request", "switches/request", 1.0)
+    switches = ("switches_per_request", "context switches per request", "switches/request", 1.0)
     # The largest single proxy as well as the sum, because it decides how much memory a pod needs.
     name, label = "proxy_largest_memory_bytes", "memory (PSS) of the largest proxy"
     return [
@@ -209,8 +209,8 @@ def _others() -> list[Response]:
         *(_latency("net_", q, " beyond the holds") for q in PERCENTILES.values() if q.net),
         Response("total_cpu_cores", "CPU, app and whole mesh", "resource", "cores", 1.0, Margin(0.10)),
         Response("total_memory_bytes", "memory (PSS), app and whole mesh", "resource", "MiB", 1 / 2**20, Margin(0.10)),
-        Response("proxy_cpu_cores", "CPU a proxy", "quality", "mcores", 1e3),
-        Response("proxy_memory_bytes", "memory (PSS) a proxy", "quality", "MiB", 1 / 2**20),
+        Response("proxy_cpu_cores", "CPU per proxy", "quality", "mcores", 1e3),
+        Response("proxy_memory_bytes", "memory (PSS) per proxy", "quality", "MiB", 1 / 2**20),
         Response("config_time_s", "start until every proxy is configured", "quality", "s", 1.0),
         Response("config_cpu_s", "control-plane CPU to configure all", "quality", "s", 1.0),
         Response("config_bytes", "configuration pushed at the start", "quality", "MiB", 1 / 2**20),

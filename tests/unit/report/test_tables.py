@@ -43,7 +43,7 @@ def test_the_sentence_names_effect_ratio_and_class(variants):
     row = row_of(variants["usual"], "sidecar+mtls")
     assert text.startswith("Against none, at 2\u202f000 requests per second over 10 connections: ")
     assert f"sidecar+mtls is slower at p50 ({row.ratio:.2f}×, +{row.difference * 1e3:.3f} ms, material)" in text
-    assert "uses more CPU a request of app and data plane" in text
+    assert "uses more CPU per request of app and data plane" in text
     assert text.count(".") - len(re.findall(r"\d\.\d", text)) == 1  # one sentence
 
 
@@ -198,7 +198,7 @@ def test_hostile_text_from_records_is_escaped(data, name):
 def test_exploratory_warnings_of_the_course_are_folded_under_validity_and_others_are_not_there(data):
     drift, other = Warning("drift", "runs drift by +9 %; keep blocks short"), Warning("below-floor", "3 blocks; run 4")
     fragment = tables.validity(changed(data, lambda row: row.exploratory, warnings=(drift, other)))
-    assert fragment.html.count("CPU a request of app: runs drift by +9 %") == 1
+    assert fragment.html.count("CPU per request of app: runs drift by +9 %") == 1
     assert "run 4" not in fragment.html
     assert "runs drift" not in tables.validity(data).html
 
