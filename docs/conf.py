@@ -29,7 +29,10 @@ CONTENTS = {
     "Reference": ["docs/reference/*", "data/README", "manifests/README"],
     "Explanation": ["docs/method", "docs/explanation/*", "docs/coverage"],
     "Notebooks": ["notebooks/*"],
-    "Contributing": ["CONTRIBUTING", "docs/architecture", "docs/adding", "tests/*/README", "CHANGELOG", "LICENSES"],
+    "Contributing": [
+        *("CONTRIBUTING", "docs/architecture", "docs/contributing/README", "docs/contributing/*"),
+        *("tests/*/README", "CHANGELOG", "LICENSES"),
+    ],
 }
 
 nb_execution_mode = "off"

@@ -1,9 +1,9 @@
-"""The parts of the documentation that the code and the records say, made from them.
+"""Generate the parts of the documentation that follow from the code and from recorded studies.
 
-``.venv/bin/python docs/make_reference.py`` writes them anew after a change of a column, a parameter, a command or a
-word; with ``calibration`` behind it the measured error rates too. A table is written below its heading, the last part
-of a page from a heading on. They are Markdown, so that they can be read where they lie; what Sphinx takes from
-docstrings by itself is not made here.
+``.venv/bin/python docs/make_reference.py`` rewrites them after a change of a column, parameter, command or verdict.
+With the argument ``calibration`` it measures the error rates again too, which takes long. A generated table replaces
+the rows below its heading, or everything from its heading to the end of the page. The pages are Markdown, so that the
+repository can be read without a build. What Sphinx takes from docstrings is not generated here.
 """
 
 import argparse
@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from meshtrial import paths
+from meshtrial.design.changes import LABELS
 from meshtrial.design.load import CapacitySearch
-from meshtrial.design.responses import REGISTRY
+from meshtrial.design.responses import REGISTRY, Response
 from meshtrial.design.studies import STUDIES
 from meshtrial.design.study import Study
 from meshtrial.records.columns import VERDICTS
@@ -30,7 +31,7 @@ from meshtrial.vocabulary import BETWEEN, QUALIFIERS, VerdictLabel, Warning
 
 Made = TypeVar("Made")
 SCHEMA = Path("docs", "schema", "export.schema.json")
-PAGE = Path("data", "README.md")
+PAGE = Path("docs", "reference", "files.md")
 TEXT = {"type": "string"}
 TYPES: dict[Any, dict[str, Any]] = {
     str: TEXT,
@@ -64,14 +65,34 @@ BESIDE = (
     "feature_impact-20261126T030549Z-53769de1",
     "feature_impact-20261126T063935Z-1ae2e8f3",
 )
-DETAILS = "ambient_vs_no_mesh-20261126T074118Z-ea4186cf"
 DELAYED = "calibration-20261125T105420Z-88959172"
 CHANGED = "propagation-20261125T105822Z-ca8a6414"
 OBEYED = "propagation-20261125T155117Z-fc8d9e67"
 UNCALLED = ("scale_out-20261125T203358Z-bfdc5fd2", "scale_out-20261126T033821Z-2b3b905f")
 HELD = ("proxy_largest_memory_bytes", "data_plane_memory_bytes", "control_plane_memory_bytes")
 QUOTED = ("latency_p50_s", "path_cpu_s_per_request")
-CALIBRATION = Path("docs", "explanation", "calibration.md")
+CALIBRATION = Path("docs", "reference", "calibration-table.md")
+# The summary of the error rates: what a row is called, and the checks of the full table that it covers.
+SUMMARY = {
+    "false positives": r"false positives: ",
+    "coverage of the interval": r"coverage: (effect|what is added, )",
+    "false equivalence at the margin": r"false equivalent: ",
+    "false *material* at the margin": r"family-wise error: material",
+    "wrong verdicts in a family of five contrasts": r"family-wise error: 5 contrasts",
+    "wrong verdicts among ten pairs, max-T": r"family-wise error: 10 pairs",
+    "power of ten blocks: +10 %, +20 %": r"power: n = 10, ",
+    "power that a plan promised": r"power of a plan: ",
+    "false positives with two looks": r"stopping: false positives",
+    "coverage with the precision rule": r"stopping: coverage",
+    "false alarms of a CI gate: one, two, three primary responses": r"gate: false alarms",
+    "dependent blocks detected: all treatments, one treatment": r"dependent blocks: .* treatments?: found",
+    "interval and p-value disagree": r"agreement: ",
+    "negative control: sequential order": r"negative control: sequential",
+    "negative controls: early reading, added blocks": r"negative control: (looking|read|five)",
+    "slow states: a difference called": r"dependent blocks: .*: called|limit: slow states of one treatment: called$",
+    "another program: intervals miss, unchecked": r"limit: another program",
+    "another program: coverage with the check": r"coverage: another program",
+}
 
 
 def built(name: str, **given: object) -> Study:
@@ -125,11 +146,6 @@ def words() -> list[tuple[str, str]]:
     return [(", ".join(names), said.get(meaning, meaning)) for meaning, names in rows.items()]
 
 
-def readme(text: str) -> str:
-    """The first page, with the verdicts."""
-    return under(text, "## Reading a verdict", words())
-
-
 def verdicts(text: str) -> str:
     """The reference of the verdicts, of the qualifiers of a difference, and of the checks of a study."""
     named = [(f"*{name}*", meaning) for name, meaning in QUALIFIERS.items()]
@@ -145,7 +161,7 @@ def _value(value: object) -> str:
 
 
 def parameters(text: str) -> str:
-    """All parameters, and what each profile makes of those that are left out."""
+    """All parameters, with the studies that have them."""
     found: dict[tuple[str, object, str], list[str]] = {}
     for study, module in STUDIES.items():
         for one in module.SETTINGS.settings.values():
@@ -153,21 +169,15 @@ def parameters(text: str) -> str:
             said = one.help.replace("|", "\\|") + (f"; {allowed}" if allowed else "")
             found.setdefault((one.name, one.text(one.default), said), []).append(study)
     rows = [
-        (f"`{name}`", _value(default), said, "all" if len(studies) == len(STUDIES) else ", ".join(studies))
+        (f"`{name}`", _value(default), said, "all" if len(studies) == len(STUDIES) else initials(studies))
         for (name, default, said), studies in found.items()
     ]
-    text = under(text, "## All parameters", rows)
-    heading = "## Values by profile\n"
-    opening, _, after = text.partition(heading)
-    prose = after.strip().split("\n\n")[0]
-    return f"{opening}{heading}\n{prose}\n" + "".join(map(_profiles, STUDIES))
+    return under(text, "## All parameters", rows)
 
 
-def _profiles(study: str) -> str:
-    from meshtrial.design.settings import PROFILES
-
-    head = f"\n### {study}\n\n| | {' | '.join(PROFILES)} |\n|---|{'---|' * len(PROFILES)}\n"
-    return head + "".join(f"| {name} | {' | '.join(values)} |\n" for name, values in _set_by(study).items())
+def initials(studies: Iterable[str]) -> str:
+    """Return the footnote of the studies that have a parameter: the first letters of their names."""
+    return "".join(study[0].upper() for study in studies)
 
 
 def _set_by(study: str) -> dict[str, list[str]]:
@@ -175,7 +185,7 @@ def _set_by(study: str) -> dict[str, list[str]]:
     from meshtrial.design.settings import PROFILES
 
     lines = _lines([built(study, profile=profile) for profile in PROFILES])
-    if "context" in STUDIES[study].SETTINGS:
+    if "context" in STUDIES[study].SETTINGS.settings:
         cluster = _lines([built(study, profile=profile, backend="kubernetes") for profile in PROFILES])
         lines |= {f"{name} on a cluster": values for name, values in cluster.items() if values != lines[name]}
     return lines
@@ -197,16 +207,40 @@ def _lines(studies: Iterable[Any]) -> dict[str, list[str]]:
 
 
 def responses(text: str) -> str:
-    """Every response with its margin."""
+    """Every response with its margin; names that differ only in percentile, part or change share a row."""
     from meshtrial.design.responses import default_scales
     from meshtrial.report import wording
 
-    scales, rows = {"difference": "what is added", "ratio": "the ratio"}, []
+    scales = {"difference": "added amount", "ratio": "ratio"}
+    judged: dict[str, dict[str, tuple[str, ...]]] = {}
+    described = []
     for one in REGISTRY.values():
-        margin = "described only" if one.margin is None else wording.margin_text(one.name, one.margin).removeprefix("±")
-        of = scales[default_scales()[one.name]] if one.margin else ""
-        rows.append((f"`{one.name}`", one.label, wording.unit(one), plain(margin), of))
-    return under(text, "# Responses and margins", rows)
+        pattern, label = name_pattern(one)
+        if one.margin is None:
+            described.append((f"`{one.name}`", one.label, wording.unit(one)))
+            continue
+        margin = plain(wording.margin_text(one.name, one.margin).removeprefix("±"))
+        cells = (label, wording.unit(one), margin, scales[default_scales()[one.name]])
+        judged.setdefault(pattern, {})[one.name] = cells
+    rows = []
+    for pattern, members in judged.items():
+        label, unit, margin, scale = next(iter(members.values()))
+        alike = len({cells[2] for cells in members.values()}) == 1
+        rows.append((f"`{pattern}`", label, unit, margin if alike else "as the percentile", scale))
+    return under(under(text, "## With verdicts", rows), "## Described only", described)
+
+
+def name_pattern(response: Response) -> tuple[str, str]:
+    """Return name and label of a response with its percentile, part of the system or change left open."""
+    if response.percentile is not None:
+        name = response.name.replace(f"{response.percentile.key}_s", "{p}_s")
+        return name, response.label.replace(response.percentile.label, "percentile of")
+    if (part := response.part) is not None:
+        return response.name.replace(part.key, "{part}"), response.label.replace(f", {part.label}", "")
+    for change, label in LABELS.items():
+        if response.name.endswith(f"_{change}_s"):
+            return response.name.replace(f"_{change}_s", "_{change}_s"), response.label.replace(label, "change")
+    return response.name, response.label
 
 
 def exit_codes(text: str, heading: str = "## Exit codes") -> str:
@@ -253,11 +287,11 @@ def durations(text: str) -> str:
     """How long every study takes, from its plans."""
     from meshtrial.design.plan import make_plan
     from meshtrial.design.settings import PROFILES
-    from meshtrial.run import duration
+    from meshtrial.run import estimates
 
     rows = []
     for study, module in STUDIES.items():
-        clusters = "context" in module.SETTINGS
+        clusters = "context" in module.SETTINGS.settings
         for profile in PROFILES:
             cells = []
             for backend in ("local", "kubernetes"):
@@ -265,10 +299,10 @@ def durations(text: str) -> str:
                     cells.append("–")
                     continue
                 plan = make_plan(built(study, profile=profile, backend=backend))
-                besides = duration.expected_overhead_s(plan, (), Path("nowhere"))
-                cells.append(f"{len(plan.runs)} runs, {_span(duration.remaining_s(plan, plan.runs, besides))}")
+                besides = estimates.expected_overhead_s(plan, (), Path("nowhere"))
+                cells.append(f"{len(plan.runs)} runs, {_span(estimates.remaining_s(plan, plan.runs, besides))}")
             rows.append((f"`{study}`", profile, *cells))
-    return under(text, "## How long a study takes", rows)
+    return under(text, "# Durations", rows)
 
 
 def _span(seconds: float) -> str:
@@ -379,12 +413,17 @@ def _recorded(sample: str, use: Callable[[Any], Made]) -> Made:
         )
 
 
-def found_of(row: VerdictRow) -> str:
+def ratio_of(row: VerdictRow) -> str:
     """An effect as a cell: ratio, interval, verdict."""
     from meshtrial.report import wording
 
     ratio = f"{wording.change(row.ratio, row.ci_high)} ({wording.change_interval(row.ci_low, row.ci_high)}), "
-    return plain(f"{'' if row.ratio is None else ratio}{wording.verdict_text(row)}")
+    return plain(f"{'' if row.ratio is None else ratio}{short_verdict(row)}")
+
+
+def short_verdict(row: VerdictRow) -> str:
+    """A verdict, for a difference with its qualifier; without the size of a new study or the deciding floor."""
+    return f"{row.verdict}, {row.qualifier}" if row.verdict.different and row.qualifier else str(row.verdict)
 
 
 def _against_none(data: Any) -> list[tuple[str, ...]]:
@@ -392,7 +431,7 @@ def _against_none(data: Any) -> list[tuple[str, ...]]:
     none = data.plan.study.baseline
     rows = {(row.treatment, row.load, row.response): row for row in data.verdicts if row.baseline == none.name}
     return [
-        (f"`{one.name}`", *(found_of(rows[one.name, load, response]) for load in loads for response in QUOTED))
+        (f"`{one.name}`", *(ratio_of(rows[one.name, load, response]) for load in loads for response in QUOTED))
         for one in data.plan.study.treatments
         if one != none
     ]
@@ -408,26 +447,25 @@ def _places(data: Any) -> list[tuple[str, ...]]:
     return [(f"`{name}`", *(column[name] for column in columns)) for name in first]
 
 
-def _each_contrast(data: Any) -> list[tuple[str, ...]]:
+def _each_feature(data: Any) -> list[tuple[str, ...]]:
+    """What a treatment's last feature adds to the same treatment without it."""
     rows = {(row.treatment, row.baseline, row.response): row for row in data.verdicts}
     pairs = dict.fromkeys((row.treatment, row.baseline) for row in data.verdicts if row.response in QUOTED)
-    own = [pair for pair in pairs if not (pair[1] == "none" and "+" in pair[0])]
-    own.sort(key=lambda pair: not rows[*pair, QUOTED[0]].twin)
-    return [(f"`{a}`", f"`{b}`", *(found_of(rows[a, b, response]) for response in QUOTED)) for a, b in own]
+    features = [pair for pair in pairs if pair[0].rpartition("+")[0] == pair[1]]
+    return [(f"`{a}`", *(ratio_of(rows[a, b, response]) for response in QUOTED)) for a, b in features]
 
 
 def _alone(data: Any) -> list[tuple[str, ...]]:
-    """What a treatment costs alone against the same beside idle neighbours, with the twin beside them."""
+    """What a treatment costs alone, against the same beside idle neighbours."""
     study = data.plan.study
     rows = {(row.treatment, row.response): row for row in data.verdicts if row.baseline == study.baseline.name}
-    own = [one.name for one in study.treatments if one.twin or one.version]
+    alone = [one.name for one in study.treatments if one.version]
     beside = f"{study.blocks} blocks, {len(study.treatments) - 2} neighbours"
-    return [(beside, f"`{name}`", *(_effect_of(rows[name, r]) for r in QUOTED)) for name in own]
+    return [(beside, *(_effect_in_short(rows[name, r]) for r in QUOTED)) for name in alone]
 
 
 def _obeyed(data: Any) -> list[tuple[str, ...]]:
     """Until all requests obey a change: the median of the changes that were, their range, and the contrast."""
-    from meshtrial.design.changes import LABELS
     from meshtrial.report import wording
 
     rows, none, quiet = [], data.plan.study.baseline.name, data.plan.study.loads[0].label
@@ -442,7 +480,7 @@ def _obeyed(data: Any) -> list[tuple[str, ...]]:
                 continue
             row = against.get((treatment.name, response))
             shown = [wording.in_unit(response, value) for value in (statistics.median(took), min(took), max(took))]
-            said = "–" if row is None else _effect_of(row)
+            said = "–" if row is None else _effect_in_short(row)
             times = f"{shown[0]} ({shown[1]} to {shown[2]})"
             rows.append((f"`{treatment.name}`", label, str(len(took)), plain(times), said))
     return rows
@@ -455,8 +493,15 @@ def _effect_of(row: VerdictRow) -> str:
     return plain(f"{wording.effect(row)} ({wording.effect_interval(row)}), {wording.verdict_text(row)}")
 
 
+def _effect_in_short(row: VerdictRow) -> str:
+    """The effect that the verdict is of, its interval, and the verdict in short."""
+    from meshtrial.report import wording
+
+    return plain(f"{wording.effect(row)} ({wording.effect_interval(row)}), {short_verdict(row)}")
+
+
 def _unused(data: Any) -> list[tuple[str, ...]]:
-    """What a thousand services that nobody calls cost with each treatment, over blocks."""
+    """Return what a thousand unused services cost with each treatment, over blocks."""
     from meshtrial.inference.scaling import UNUSED, growths
     from meshtrial.report import wording
 
@@ -467,39 +512,37 @@ def _unused(data: Any) -> list[tuple[str, ...]]:
         for response in HELD:
             slope = costs[treatment, response]
             ends = (slope.estimate, slope.low, slope.high)
-            value, low, high = (wording.in_unit(response, 1000 * end, sign=True) for end in ends)
-            cells.append(plain(f"{value} ({low} to {high})"))
+            value, low, high = (plain(wording.in_unit(response, 1000 * end, sign=True)) for end in ends)
+            cells.append(f"{value} ({low.rpartition(' ')[0]} to {high})")
         rows.append((f"`{treatment}`", *cells))
     return rows
 
 
 def _delays(data: Any) -> list[tuple[str, ...]]:
-    """What was put into requests, and what was found."""
+    """Return the effect of each injected delay."""
     none = data.plan.study.baseline.name
     rows = [row for row in data.verdicts if (row.response, row.baseline) == (QUOTED[0], none)]
     rows.sort(key=lambda row: not row.twin)
-    return [(f"`{row.treatment}`", _effect_of(row)) for row in rows]
+    return [(f"`{row.treatment}`", _effect_in_short(row)) for row in rows]
 
 
 def results(text: str) -> str:
     """What the recorded studies found."""
     tables: list[tuple[str, str | tuple[str, ...], Callable[[Any], list[tuple[str, ...]]]]] = [
-        ("## Meshes against none", MESHES, _against_none),
-        ("### Against none at 200 requests a second", AT_200, _against_none),
-        ("## Meshes against each other", MESHES, _places),
-        ("### Against each other at 200 requests a second", AT_200, _places),
-        *((f"### On {mesh}", sample, _each_contrast) for mesh, sample in FEATURES.items()),
-        ("## Ambient and the details application", DETAILS, _each_contrast),
+        ("## What each mesh costs", MESHES, _against_none),
+        ("## What each feature adds", tuple(FEATURES.values()), _each_feature),
         ("## What idle neighbours cost", BESIDE, _alone),
-        ("## From a change until requests obey it", OBEYED, _obeyed),
-        ("## Services that nobody calls", UNCALLED, _unused),
-        ("### Until a change is obeyed", CHANGED, _obeyed),
-        ("### Requests", DELAYED, _delays),
+        ("## How long until a change takes effect", OBEYED, _obeyed),
+        ("## What unused services cost", UNCALLED, _unused),
+        ("## Known delays, found again", DELAYED, _delays),
     ]
     for heading, samples, made in tables:
         each = (samples,) if isinstance(samples, str) else samples
         text = under(text, heading, [row for sample in each for row in _recorded(sample, made)])
-    return text
+    ranks, ranks_at_200 = ({row[0]: row[1:] for row in _recorded(sample, _places)} for sample in (MESHES, AT_200))
+    return under(
+        text, "## Meshes against each other", [(name, *cells, *ranks_at_200[name]) for name, cells in ranks.items()]
+    )
 
 
 def picture(text: str) -> str:
@@ -589,7 +632,7 @@ def rate(row: Any) -> tuple[str, ...]:
     """A measured error rate, coverage or power as a row."""
     must = "exactly 0" if row.rule == "exactly" else f"{row.rule} {100 * row.nominal:.3g} %"
     measured = f"{100 * row.observed:.1f} % ({100 * row.mc_se:.1f})"
-    return f"{row.check.lstrip('0123456789 ')}: {row.cell}", must, measured, f"{row.repetitions:,}"
+    return f"{row.check.lstrip('0123456789 ')}: {row.cell}", must, measured
 
 
 def calibration(text: str) -> str:
@@ -597,20 +640,34 @@ def calibration(text: str) -> str:
     from meshtrial import stats
     from meshtrial.commands.calibrate import FULL
 
-    return under(text, "# Error rates", map(rate, stats.run_all(1, FULL)))
+    return under(text, "# Calibration table", map(rate, stats.run_all(1, FULL)))
+
+
+def calibration_summary(text: str) -> str:
+    """The page of error rates, with a summary of the full table."""
+    table = (paths.CHECKOUT / CALIBRATION).read_text()
+    cells = re.findall(r"(?m)^\| (.+) \| (.+) \| ([\d.]+) % \([\d.]+\) \|$", table)
+    rows = []
+    for what, checks in SUMMARY.items():
+        matching = [(must, float(measured)) for check, must, measured in cells if re.match(checks, check)]
+        required = ", ".join(dict.fromkeys(must for must, _ in matching))
+        lowest, highest = (f"{end(measured for _, measured in matching):.1f}" for end in (min, max))
+        measured = f"{lowest} %" if lowest == highest else f"{lowest} to {highest} %"
+        rows.append((what, required, measured, str(len(matching))))
+    return under(text, "## Measured", rows)
 
 
 MADE: dict[Path, Callable[[str], str]] = {
     SCHEMA: schema,
     PAGE: page,
-    Path("README.md"): readme,
     Path("docs", "reference", "verdicts.md"): verdicts,
     Path("docs", "reference", "parameters.md"): parameters,
     Path("docs", "reference", "responses.md"): responses,
     Path("docs", "reference", "command-line.md"): command_line,
     Path("docs", "reference", "mesh-configuration.md"): configuration,
-    Path("docs", "how-to", "cost.md"): durations,
-    Path("docs", "how-to", "gate.md"): exit_codes,
+    Path("docs", "reference", "durations.md"): durations,
+    Path("docs", "how-to", "ci-gate.md"): exit_codes,
+    Path("docs", "explanation", "calibration.md"): calibration_summary,
     Path("docs", "explanation", "results.md"): results,
     Path("docs", "meshes.svg"): picture,
     **{Path("notebooks", f"{study}.ipynb"): notebook(study) for study in STUDIES},
@@ -618,6 +675,7 @@ MADE: dict[Path, Callable[[str], str]] = {
 
 
 if __name__ == "__main__":
-    for path, made in (MADE | ({CALIBRATION: calibration} if "calibration" in sys.argv[1:] else {})).items():
+    # The summary reads the table, so the table comes first.
+    for path, made in (({CALIBRATION: calibration} if "calibration" in sys.argv[1:] else {}) | MADE).items():
         where = paths.CHECKOUT / path
         where.write_text(made(where.read_text()))

@@ -183,7 +183,7 @@ def table(effects: Sequence[RuleEffect]) -> display.Fragment:
         "many runs is 25 % above the other's."
     )
     groups = [ORDERS[one.order] for one in effects]
-    return display.Table.of("Best of n", columns, effects, note, groups=groups).fragment()
+    return display.Table.from_rows("Best of n", columns, effects, note, groups=groups).fragment()
 
 
 def _winners(differing_by: float, one: RuleEffect) -> display.Cell | None:
@@ -212,7 +212,7 @@ def figure(effects: Sequence[RuleEffect]) -> display.Figure:
         **quantiles,
     }
     seen = "Ratios of the means of two identical treatments"
-    return display.Figure.of(partial(_draw, effects), effects, columns, seen, _says, caption)
+    return display.Figure.from_rows(partial(_draw, effects), effects, columns, seen, _says, caption)
 
 
 def _quantile(q: float, one: RuleEffect) -> float:

@@ -86,7 +86,7 @@ class Articles:
             display.Column("numbers", lambda row: row["numbers"], numeric=True),
             display.Column("of repeated runs", lambda row: row["of repeated runs"], numeric=True),
         ]
-        return display.Table.of("Transcribed numbers", columns, rows.iter_rows(named=True)).fragment()
+        return display.Table.from_rows("Transcribed numbers", columns, rows.iter_rows(named=True)).fragment()
 
     def needed(self) -> list[Needed]:
         """Return how many pairs each repeated response would have needed with the noise of its three pairs."""
@@ -126,7 +126,7 @@ class Articles:
         )
         needs = self.needed()
         groups = [need.experiment for need in needs]
-        return display.Table.of("Pairs needed", columns, needs, note, groups=groups).fragment()
+        return display.Table.from_rows("Pairs needed", columns, needs, note, groups=groups).fragment()
 
     def printed_once(self, *files: str) -> display.Fragment:
         """Return a table of the numbers without a replicate in these files, or in all, as quotients."""
@@ -147,7 +147,7 @@ class Articles:
         printed = singles(*files)
         note = "A quotient of two numbers without a known spread has no interval, no p-value and no verdict."
         groups = [one.experiment for one in printed]
-        return display.Table.of("Printed once, or as a mean", columns, printed, note, groups=groups).fragment()
+        return display.Table.from_rows("Printed once, or as a mean", columns, printed, note, groups=groups).fragment()
 
     def claims(self) -> display.Fragment:
         """Return a table of the printed sentences and of what the numbers support."""
@@ -161,7 +161,7 @@ class Articles:
             display.Column("stands", lambda claim: claim.stands),
             display.Column("shown?", lambda claim: claim.inference, wide=True),
         ]
-        return display.Table.of("Printed claims", columns, claims(self)).fragment()
+        return display.Table.from_rows("Printed claims", columns, claims(self)).fragment()
 
 
 @dataclass(frozen=True)

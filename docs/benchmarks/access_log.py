@@ -117,14 +117,13 @@ def rows(lines: str = "10000000") -> Iterator[Row]:
                 found[name] = used(command(program, log, Path(folder) / "out.parquet", duration_s))
     for ours in ("meshtrial", "meshtrial, the whole run"):
         for other in ("DuckDB", "polars"):
-            done = "read, checked, sorted, written" if ours == "meshtrial" else "the same with schedule and quantiles"
-            what = f"access log of {size}: {done}; beside {other}, which reads, sorts and writes"
-            cpu, memory = (f"{found[ours][0]:.1f} s of CPU", f"{found[ours][1]:,.0f} MB at the peak")
+            work = f"access log, {size}" if ours == "meshtrial" else "with schedule and quantiles"
+            cpu, memory = (f"{found[ours][0]:.1f} s of CPU", f"{found[ours][1]:,.0f} MB")
             if other not in found:
-                yield Row(what, f"{cpu}, {memory}", f"{other} is not installed")
+                yield Row(work, f"{cpu}, {memory}", f"{other} is not installed")
                 continue
-            yield Row(what, cpu, f"{found[other][0]:.1f} s of CPU", found[ours][0] / found[other][0])
-            yield Row(what, memory, f"{found[other][1]:,.0f} MB at the peak", found[ours][1] / found[other][1])
+            yield Row(work, cpu, f"{other}: {found[other][0]:.1f} s", found[ours][0] / found[other][0])
+            yield Row(work, memory, f"{other}: {found[other][1]:,.0f} MB", found[ours][1] / found[other][1])
 
 
 if __name__ == "__main__":

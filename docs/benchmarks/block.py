@@ -63,7 +63,7 @@ def owners(backend: str) -> list[tuple[str, Any, str]]:
         found += [("pushes", LocalDeployment, "facts")]
     if backend == "kubernetes":
         found += [
-            ("deploy", KubernetesDeployment, "stand_up"),
+            ("deploy", KubernetesDeployment, "deploy"),
             ("mesh install", MeshInstaller, "install"),
             ("mesh removal", MeshInstaller, "uninstall"),
         ]

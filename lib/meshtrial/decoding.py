@@ -1,8 +1,8 @@
-"""The text of somebody else's file, in whichever Unicode form a program wrote it.
+"""Decode the text of a foreign file in any Unicode encoding.
 
-Opinion: a byte order mark says the form. Without one a file is UTF-8, or UTF-16 where every other byte of its beginning
-is zero, as in no other text. An old code page (Latin-1, Windows-1252) is refused and never guessed, because its bytes
-do not tell which one it is, and a guess would change names.
+A byte order mark decides the encoding. Without one a file is UTF-8, or UTF-16 if every other byte of its beginning is
+zero, which occurs in no other text. An old code page (Latin-1, Windows-1252) is refused, never guessed: its bytes do
+not show which one it is, and a wrong guess would change names.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _SHEETS = (b"xl/workbook", b"opendocument.spreadsheet", _OLE)
 
 
 class NotTextError(ValueError):
-    """Bytes are no text; the message says what they are, as the end of a sentence that begins with the file's name."""
+    """The bytes are not text; the message is the end of a sentence that begins with the file's name."""
 
 
 def as_utf8(data: bytes) -> bytes:
-    """Text of any Unicode form as UTF-8 without a byte order mark; other bytes as they are."""
+    """Return text of any Unicode encoding as UTF-8 without a byte order mark, and other bytes unchanged."""
     mark, form = next(((mark, form) for mark, form in _MARKS if data.startswith(mark)), (b"", _unmarked(data)))
     data = data[len(mark) :] if mark else data
     if form == "utf-8":
@@ -36,11 +36,11 @@ def as_utf8(data: bytes) -> bytes:
         return data.decode(form).encode()
     except UnicodeError as error:
         place = len(mark) + getattr(error, "start", 0)
-        raise NotTextError(f"is damaged {form[:6].upper()} text, or was cut off (byte {place})") from None
+        raise NotTextError(f"is damaged {form[:6].upper()} text, or was truncated (byte {place})") from None
 
 
 def text_of(data: bytes) -> str:
-    """The text that some bytes hold; NotTextError where they hold none."""
+    """Return the text in some bytes; NotTextError if they are not text."""
     data = as_utf8(data)
     try:
         place = data.find(b"\x00")
@@ -50,13 +50,13 @@ def text_of(data: bytes) -> str:
         place = error.start
     if data.startswith((_ZIP, _OLE)):
         sheet = any(sign in data for sign in _SHEETS)
-        raise NotTextError("is a spreadsheet: save its sheet as CSV" if sheet else "is a ZIP archive: unpack it")
-    of = ", as in Latin-1 or another code page" if data[place] else ""
-    raise NotTextError(f"is neither UTF-8 nor UTF-16 text (byte {place} is 0x{data[place]:02x}{of}): save it as UTF-8")
+        raise NotTextError("is a spreadsheet; save its sheet as CSV" if sheet else "is a ZIP archive; unpack it")
+    page = ", as in Latin-1 or another code page" if data[place] else ""
+    raise NotTextError(f"is not UTF-8 or UTF-16 text (byte {place} is 0x{data[place]:02x}{page}); save it as UTF-8")
 
 
 def _unmarked(data: bytes) -> str:
-    """The form of bytes that begin with no mark."""
+    """Return the encoding of bytes without a byte order mark."""
     if b"\x00" in data[:2]:
         even, odd = (data[start:_HEAD_BYTES:2] for start in (0, 1))
         for form, zeros, others in (("utf-16-le", odd, even), ("utf-16-be", even, odd)):

@@ -1,4 +1,4 @@
-"""The one exception root, and how a command ends. A message says what went wrong, where, and what to do next."""
+"""The root of all exceptions, and exit codes. A message states where and what went wrong, and what to do next."""
 
 from __future__ import annotations
 
@@ -10,42 +10,41 @@ from pathlib import Path
 
 
 class Exit(IntEnum):
-    """How a command ends: its exit code, and what the code means to whoever started it."""
+    """Exit codes of a command, with their meaning."""
 
-    DONE = 0, "done; a study gave its verdicts"
+    DONE = 0, "done; a study gave verdicts"
     FAILED = 1, "failed"
-    USAGE = 2, "bad usage: nothing was started"
+    USAGE = 2, "invalid usage; nothing was started"
     EXCLUDED = (
         3,
-        "the study is complete, but a block or a treatment was excluded for failed runs, or no verdict was given; "
+        "the study is complete, but failed runs excluded a block or a treatment, or no verdict was given; "
         "with --allow-excluded only the latter",
     )
-    GATE = 4, "a gate fired"
-    INTERRUPTED = 130, "interrupted; what is recorded is kept"
+    GATE = 4, "the gate fired"
+    INTERRUPTED = 130, "interrupted; recorded runs are kept"
 
     meaning: str
 
     def __new__(cls, code: int, meaning: str) -> Exit:
-        """The code with its meaning."""
-        made = int.__new__(cls, code)
-        made._value_ = code
-        made.meaning = meaning
-        return made
+        """Create a code with its meaning."""
+        self = int.__new__(cls, code)
+        self._value_ = code
+        self.meaning = meaning
+        return self
 
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 def plain(text: str) -> str:
-    """A text without what colours it on a terminal: programs whose words are passed on may have coloured them."""
+    """Return a text without terminal colours, which may be in the messages of other programs."""
     return _ESCAPES.sub("", text)
 
 
 class MeshtrialError(Exception):
-    """Anything a user can mend; the command line prints its message alone, without a traceback.
+    """A failure that a user can correct; the command line prints its message without a traceback.
 
-    ``evidence`` is file name to text: what a message is too short for (events, logs). A run keeps it beside its own
-    logs.
+    ``evidence`` maps file names to longer texts, such as events and logs, which a run stores with its own logs.
     """
 
     exit_code = Exit.FAILED
@@ -56,17 +55,17 @@ class MeshtrialError(Exception):
 
 
 class UsageError(MeshtrialError):
-    """A parameter, a file or a combination that the user gave cannot be used."""
+    """A parameter, a file or a combination of the user is invalid."""
 
     exit_code = Exit.USAGE
 
 
 class MissingToolError(MeshtrialError):
-    """A binary, a package or a right that the work needs is not there."""
+    """A required program, package or permission is missing."""
 
 
 class TestbedError(MeshtrialError):
-    """A deployment could not be made, used or removed."""
+    """A deployment could not be created, used or removed."""
 
     __test__ = False  # the name looks like a test class to pytest
 
@@ -76,15 +75,15 @@ class RecordError(MeshtrialError):
 
 
 class GateError(MeshtrialError):
-    """All is done and written, and the user's own gate does not let it pass."""
+    """All results are written, and the user's gate fired."""
 
     exit_code = Exit.GATE
 
 
 @contextmanager
 def writing(path: Path, kind: type[MeshtrialError] = RecordError) -> Iterator[None]:
-    """What the machine refuses while a file or folder is written, as one line of an error of this kind."""
+    """Convert an OSError while a file or folder is written into an error of this kind."""
     try:
         yield
     except OSError as error:
-        raise kind(f"{path}: cannot be written ({error.strerror}); check rights and free space") from None
+        raise kind(f"{path}: cannot be written ({error.strerror}); check permissions and free space") from None

@@ -1,4 +1,4 @@
-"""What is too small to matter: the one margin that plans, tests and figures speak of."""
+"""The margin: the largest change that does not matter, for plans, tests and figures."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from meshtrial.errors import UsageError
 
 @dataclass(frozen=True)
 class Margin:
-    """The largest change that nobody would act on; neither part is negative, nor are both zero."""
+    """The largest change that does not matter; no part is negative, and not both are zero."""
 
     relative: float  # change, 0.05 for 5 %
-    # Absolute change in the response's stored unit, below which a relative change does not matter either (0.0001 s on a
-    # p50 of 0.0005 s is 20 %); 0 for none
+    # Absolute change in the response's stored unit: smaller changes do not matter, whatever their relative size
+    # (0.0001 s on a p50 of 0.0005 s is 20 %). 0 for none.
     floor: float = 0.0
 
     def __post_init__(self) -> None:
         good = 0 <= self.relative < 10 and 0 <= self.floor < math.inf
         if not good or self.relative + self.floor == 0:
             raise UsageError(
-                f"margin {self.relative:g}, floor {self.floor:g}: a margin is a positive fraction below 10, or a "
-                "positive floor in the response's unit, or both"
+                f"margin {self.relative:g}, floor {self.floor:g}: must be a positive fraction below 10, a positive "
+                "floor in the response's unit, or both"
             )
 
     def ratio(self, baseline_median: float) -> float:
-        """Upper bound of the ratio; the lower bound is its reciprocal, so swapping the treatments changes nothing."""
+        """Return the upper bound of the ratio; the lower bound is its reciprocal, for symmetry between treatments."""
         if not baseline_median > 0:
             raise UsageError(
                 f"a ratio needs a positive baseline median, got {baseline_median}; use the difference scale"
@@ -34,14 +34,11 @@ class Margin:
         return 1 + max(self.relative, self.floor / baseline_median)
 
     def difference(self, baseline_median: float) -> float:
-        """Largest difference in the response's unit; the bounds are minus and plus this.
-
-        UsageError if the baseline is zero and no floor was declared.
-        """
+        """Return the largest difference in the response's unit; UsageError if baseline and floor are zero."""
         size = max(self.relative * abs(baseline_median), self.floor)
         if not size > 0:
             raise UsageError(
-                "the baseline is zero, so a relative margin means nothing: declare a floor in the response's unit"
+                "a relative margin of a zero baseline is meaningless; declare a floor in the response's unit"
             )
         return size
 
@@ -49,8 +46,8 @@ class Margin:
 def read_margin(text: str, unit: str, where: str = "margin ", known: Margin | None = None) -> Margin:
     """Read ``5%``, ``0.2ms`` or ``5%,0.2ms``: a relative margin, for responses shown in ms an absolute floor, or both.
 
-    ``where`` stands before the text in a message; of ``known`` stays the part that the text does not give, so that
-    ``0ms`` takes a known floor away. What results must be a margin.
+    ``where`` precedes the text in a message. The parts that the text leaves out are taken from ``known``; ``0ms``
+    removes a known floor. UsageError if the result is not a margin.
     """
     parts: dict[str, float] = {}
     try:

@@ -1,7 +1,7 @@
-"""How our own processes are addressed and asked: straight, whatever proxy the user's environment names.
+"""Requests to our own processes, which never use a proxy of the user's environment.
 
-A company's proxy (``http_proxy``, ``ALL_PROXY``) is for what lies outside. urllib sends requests to loopback through it
-as well, and so do programs that read the same variables: neither is given the chance.
+A proxy (``http_proxy``, ``ALL_PROXY``) is meant for external addresses. urllib and other programs that read these
+variables would send requests to loopback through it, too.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ import http.client
 import os
 import urllib.request
 
-_STRAIGHT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def ask(request: str | urllib.request.Request, timeout_s: float) -> http.client.HTTPResponse:
-    """The answer of a process of ours, which the caller closes; raises what :func:`urllib.request.urlopen` raises."""
-    answer: http.client.HTTPResponse = _STRAIGHT.open(request, timeout=timeout_s)
-    return answer
+    """Return the response, which the caller closes; errors are those of :func:`urllib.request.urlopen`."""
+    response: http.client.HTTPResponse = _DIRECT.open(request, timeout=timeout_s)
+    return response
 
 
 def environment() -> dict[str, str]:
-    """This process's environment without any proxy in it, for children that speak to each other alone."""
+    """Return this process's environment without proxies, for child processes that talk only to each other."""
     return {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
 
 
 def url(address: str, rest: str, scheme: str = "http") -> str:
-    """The URL of ``port/path`` at an address; an address of IPv6 has brackets there (RFC 3986, section 3.2.2)."""
+    """Return the URL of ``port/path`` at an address; IPv6 addresses get brackets (RFC 3986, section 3.2.2)."""
     return f"{scheme}://[{address}]:{rest}" if ":" in address else f"{scheme}://{address}:{rest}"

@@ -1,4 +1,4 @@
-"""Where things lie in the checkout, and the folders of Jupyter and matplotlib that must stay inside it."""
+"""Paths in the checkout, and state folders of Jupyter and matplotlib inside it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ MANIFESTS = CHECKOUT / "manifests"
 
 
 def studies_root() -> Path:
-    """Where recorded studies go: ``MESHTRIAL_DATA``, or ``data/studies`` in the checkout."""
+    """Return the folder of recorded studies: ``MESHTRIAL_DATA``, or ``data/studies`` in the checkout."""
     return Path(os.environ.get("MESHTRIAL_DATA") or CHECKOUT / "data" / "studies")
 
 
 def reports_root() -> Path:
-    """Where executed notebooks and their HTML go: ``MESHTRIAL_REPORTS``, or ``papermill_runs``."""
+    """Return the folder of executed notebooks and reports: ``MESHTRIAL_REPORTS``, or ``papermill_runs``."""
     return Path(os.environ.get("MESHTRIAL_REPORTS") or CHECKOUT / "papermill_runs")
 
 
 def display_path(path: Path) -> str:
-    """A path as a reader in the checkout would type it."""
+    """Return a path relative to the working folder or the checkout, if it is inside."""
     for base in (Path.cwd(), CHECKOUT):
         if path.is_relative_to(base):
             return str(path.relative_to(base))
@@ -31,14 +31,14 @@ def display_path(path: Path) -> str:
 
 
 def word(path: Path) -> str:
-    """The same as a word of a shell's command."""
+    """Return the same, quoted for a shell command."""
     return shlex.quote(display_path(path))
 
 
 def keep_state_inside() -> None:
-    """Point Jupyter, IPython and matplotlib at folders in the checkout, unless the user has pointed them elsewhere."""
+    """Set the folders of Jupyter, IPython and matplotlib inside the checkout, unless the user has set them."""
     cache = CHECKOUT / ".cache"
-    with contextlib.suppress(OSError):  # IPython warns of a folder whose parent is not there
+    with contextlib.suppress(OSError):  # IPython warns if the parent of its folder is missing
         cache.mkdir(exist_ok=True)
     defaults = {
         "IPYTHONDIR": cache / "ipython",

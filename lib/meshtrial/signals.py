@@ -1,4 +1,4 @@
-"""Signals that end a process become an exception, so that every ``finally`` on the way out runs."""
+"""Turn signals that end a process into an exception, so that every ``finally`` runs."""
 
 from __future__ import annotations
 
@@ -10,68 +10,68 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-# How soon an interruption comes again that was swallowed.
+# After this time an interruption that was swallowed is raised again.
 AGAIN_S = 0.1
 
 
 def end_tasks() -> None:
-    """Cancel what waits in this thread's event loop, and take note of how it ends: nobody else will ask.
+    """Cancel the tasks in this thread's event loop, and retrieve their exceptions, so that none is logged.
 
-    An interrupted loop keeps the tasks of the call that was interrupted, and goes on with them when it is run again:
-    that of a notebook's cell then finds its kernel dead.
+    An interrupted loop keeps its tasks and would continue them when it is run again. The task of a notebook's cell
+    would then find its kernel dead.
     """
     import asyncio
 
-    with suppress(RuntimeError):  # no loop runs
+    with suppress(RuntimeError):  # no loop is running
         for task in asyncio.all_tasks(asyncio.get_running_loop()):
-            task.add_done_callback(_noted)
+            task.add_done_callback(_retrieve)
             task.cancel()
 
 
-def _noted(task: Any) -> None:
+def _retrieve(task: Any) -> None:
     if not task.cancelled():
         task.exception()
 
 
 @contextmanager
 def interruptible(first: Callable[[], object] = lambda: None) -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into KeyboardInterrupt as SIGINT is.
+    """Raise KeyboardInterrupt for SIGTERM and SIGHUP as for SIGINT, after calling ``first``.
 
-    `first` is called before it is raised. A background job has SIGINT ignored and is ended by SIGTERM, whose default
-    ends Python at once. In a finaliser, or in what Python calls around a fork, an exception is only printed: then the
-    signal comes again. Outside the main thread, where handlers cannot be set, this does nothing.
+    A background job ignores SIGINT and is ended by SIGTERM, which by default ends Python at once. In a finaliser, or
+    in Python's callbacks around a fork, an exception is only printed; the signal is then sent again. Outside the main
+    thread, where handlers cannot be set, this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     again: list[threading.Timer] = []
-    came = signal.SIGTERM
+    received = signal.SIGTERM
 
     def raise_interrupt(number: int, _frame: FrameType | None) -> None:
-        nonlocal came
-        came = signal.Signals(number)
+        nonlocal received
+        received = signal.Signals(number)
         first()
-        raise KeyboardInterrupt(f"signal {came.name}")
+        raise KeyboardInterrupt(f"signal {received.name}")
 
-    def swallowed(what: Any) -> None:
-        if not issubclass(what.exc_type, KeyboardInterrupt):
-            printed(what)
+    def send_again(unraisable: Any) -> None:
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+            hook(unraisable)
             return
-        again.append(threading.Timer(AGAIN_S, signal.pthread_kill, (threading.main_thread().ident, came)))
+        again.append(threading.Timer(AGAIN_S, signal.pthread_kill, (threading.main_thread().ident, received)))
         again[-1].start()
 
     numbers = [signal.SIGTERM, signal.SIGHUP]
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
         numbers.append(signal.SIGINT)
-    printed, sys.unraisablehook = sys.unraisablehook, swallowed
+    hook, sys.unraisablehook = sys.unraisablehook, send_again
     previous: dict[signal.Signals, Callable[[int, FrameType | None], object] | int | None] = {}
     for number in numbers:
         previous[number] = signal.signal(number, raise_interrupt)
     try:
         yield
     finally:
-        sys.unraisablehook = printed
+        sys.unraisablehook = hook
         for timer in again:
             timer.cancel()
         for number, handler in previous.items():

@@ -1,7 +1,7 @@
-"""Folders for keys and logs that nobody else may read, and that go even when their owner was killed outright.
+"""Private folders for keys and logs, which are removed even if their process was killed.
 
-Each is held by a lock, which the kernel lets go when its process ends; whoever makes the next one removes those that
-nobody holds any more.
+Each contains a lock that the kernel releases when the process ends. Creating the next folder removes those whose lock
+is free.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ import shutil
 import tempfile
 from pathlib import Path
 
-_HELD = ".held"
+_LOCK = ".held"
 
 
 class PrivateFolder:
-    """A new folder, from its making to :meth:`close`."""
+    """A new folder that exists until :meth:`close`."""
 
     def __init__(self, prefix: str) -> None:
         _sweep(prefix)
         self.path = Path(tempfile.mkdtemp(prefix=prefix))
-        # Locked before it has the name that others look for.
-        new = self.path / f"{_HELD}-new"
+        # It is locked before it gets the name that other processes look for.
+        new = self.path / f"{_LOCK}-new"
         self._lock = new.open("w")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
-        new.rename(self.path / _HELD)
+        new.rename(self.path / _LOCK)
 
     def close(self) -> None:
-        """Remove it with all that is in it."""
+        """Remove the folder with its contents."""
         shutil.rmtree(self.path, ignore_errors=True)
         self._lock.close()
 
 
 def _sweep(prefix: str) -> None:
-    for held in Path(tempfile.gettempdir()).glob(f"{prefix}*/{_HELD}"):
-        # Another user's cannot be opened, one in use not be locked.
-        with contextlib.suppress(OSError), held.open("r+") as lock:
+    for path in Path(tempfile.gettempdir()).glob(f"{prefix}*/{_LOCK}"):
+        # Opening fails for another user's folder, locking fails for one in use.
+        with contextlib.suppress(OSError), path.open("r+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(held.parent, ignore_errors=True)
+            shutil.rmtree(path.parent, ignore_errors=True)

@@ -1,6 +1,6 @@
-"""Dataclasses from data that came from a file, as strictly as msgspec reads them and with the value in the sentence.
+"""Read dataclasses from the data of a file as strictly as msgspec, with the wrong value in the message.
 
-Refused besides: a name that a dataclass does not have (msgspec passes over it), and a number that no column can hold.
+Also refused are names that a dataclass does not have, which msgspec ignores, and numbers that no column can hold.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from meshtrial.decoding import NotTextError, text_of
 from meshtrial.errors import MeshtrialError, RecordError, UsageError
 
 T = TypeVar("T")
-# What using foreign data raises, where the data has another shape than is expected.
+# Errors of code that uses foreign data of an unexpected shape.
 SHAPE_ERRORS = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError)
 
 _EXPECTED = {
@@ -34,40 +34,40 @@ _BOUNDS = {">=": "{} or more", ">": "more than {}", "<=": "at most {}", "<": "le
 
 
 def read(kind: type[T], data: Any, root: str = "") -> T:
-    """Make a dataclass, or a tuple of them, from plain data; lists pass for tuples, whole numbers for fractions.
+    """Return a dataclass, or a tuple of them, from plain data; lists are accepted as tuples, integers as floats.
 
-    UsageError for what is missing, not known, or of another type than declared: where it is, and the value there.
-    ``root`` is what the data is called in a message, where it is a part of something.
+    UsageError names the place and value of anything that is missing, unknown or of the wrong type. ``root`` is the
+    name of the data in a message, if it is a part of something.
     """
     try:
-        made = msgspec.convert(data, kind)
-        _refuse_rest(made, data, root)
+        value = msgspec.convert(data, kind)
+        _refuse_rest(value, data, root)
     except msgspec.ValidationError as error:
-        raise UsageError(_sentence(str(error), data, root)) from None
+        raise UsageError(_message(str(error), data, root)) from None
     except RecursionError:
-        raise UsageError(f"{root or 'it'} holds lists in lists without an end") from None
-    return made
+        raise UsageError(f"{root or 'it'} contains endlessly nested lists") from None
+    return value
 
 
 def read_yaml(path: Path, where: str, holds: str = "a mapping") -> dict[str, Any]:
-    """A mapping from a YAML file; UsageError where it is none, or cannot be read, by what the file is called."""
+    """Return the mapping in a YAML file; UsageError, beginning with ``where``, if it is none or cannot be read."""
     try:
         written = path.expanduser().read_bytes()
     except OSError as error:
         raise UsageError(f"{where}: cannot be read ({error.strerror})") from None
-    except (ValueError, RuntimeError) as error:  # a null byte in the path, the home of a user who is not there
-        raise UsageError(f"{shortened(where)}: is no path that can be read ({error})") from None
+    except (ValueError, RuntimeError) as error:  # a null byte in the path, the home of an unknown user
+        raise UsageError(f"{shortened(where)}: is not a readable path ({error})") from None
     data = parse_yaml(written, where)
     if not isinstance(data, dict):
-        raise UsageError(f"{where}: must hold {holds}")
+        raise UsageError(f"{where}: must contain {holds}")
     for name in data:
-        if not isinstance(name, str):  # YAML reads 1, on and 2026-01-01 as what they are not meant to be
+        if not isinstance(name, str):  # YAML reads 1, on and 2026-01-01 as other types
             raise UsageError(f"{where}: {shortened(name)} is not a name; put it in quotes")
     return data
 
 
 def parse_yaml(data: bytes, where: str, *, several: bool = False) -> Any:
-    """What a document of YAML says, of several documents a list; UsageError where it is none."""
+    """Return the data of a YAML document, or a list for several documents; UsageError if it is invalid."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -76,7 +76,7 @@ def parse_yaml(data: bytes, where: str, *, several: bool = False) -> Any:
         return list(yaml.load_all(text, loader)) if several else yaml.load(text, loader)
     except NotTextError as error:
         raise UsageError(f"{where}: {error}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # dates and digits that are none
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # also invalid dates and numbers
         mark = getattr(error, "problem_mark", None)
         place = f"line {mark.line + 1}: " if mark else ""
         why = " ".join(str(getattr(error, "problem", "") or error).split())[:200]
@@ -85,30 +85,30 @@ def parse_yaml(data: bytes, where: str, *, several: bool = False) -> Any:
 
 
 def of_schema(data: Mapping[str, Any], schema: str, where: str) -> dict[str, Any]:
-    """What a document says besides its schema, which has to be this one."""
+    """Return a document without its schema; RecordError unless it has this one."""
     if data.get("schema") != schema:
         raise RecordError(f"{where}: schema is {shortened(data.get('schema'))}, this version reads {schema!r}")
     return {key: value for key, value in data.items() if key != "schema"}
 
 
 def reason(error: Exception) -> str:
-    """Why foreign data could not be used, from whatever its use raised, for a sentence of its reader."""
+    """Return a short reason from any error that the use of foreign data raised."""
     return str(error)[:200] if isinstance(error, MeshtrialError) else shortened(error, 120)
 
 
 def shortened(value: Any, most: int = 60) -> str:
-    """A value as a message shows it, whatever its size."""
+    """Return a value for a message, shortened to ``most`` characters."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # an integer of thousands of digits, lists in lists
-        return f"a {type(value).__name__} that cannot be printed"
+        return f"an unprintable {type(value).__name__}"
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
-def _sentence(refusal: str, data: Any, root: str) -> str:
-    """What msgspec says of a field, with its value and in words that need no Python."""
-    found = re.search(r"`\$([^`]*)`$", refusal)
-    path = found[1].partition("[...]")[0] if found else ""  # the dots are some key of a mapping
+def _message(refusal: str, data: Any, root: str) -> str:
+    """Return msgspec's error on a field with its value, in words that need no knowledge of Python."""
+    match = re.search(r"`\$([^`]*)`$", refusal)
+    path = match[1].partition("[...]")[0] if match else ""  # the dots stand for any key of a mapping
     for index, name in re.findall(r"\[(\d+)\]|(\w+)", path):
         data = data[int(index)] if index else data[name]
     place = (root + path).lstrip(".") or "it"
@@ -121,28 +121,28 @@ def _sentence(refusal: str, data: Any, root: str) -> str:
     return f"{place} is {shortened(data)}" + (f", not {' or '.join(kinds)}" if kinds else "")
 
 
-def _refuse_rest(made: Any, data: Any, place: str) -> None:
+def _refuse_rest(value: Any, data: Any, place: str) -> None:
     if isinstance(data, dict):
-        is_mapping = isinstance(made, dict)
-        known = [] if is_mapping else [field.name for field in dataclasses.fields(made)]
+        is_mapping = isinstance(value, dict)
+        known = [] if is_mapping else [field.name for field in dataclasses.fields(value)]
         for name in data:
             if not is_mapping and name not in known:
                 begin = f"{place}: " if place else ""
-                raise UsageError(f"{begin}{shortened(name)} is not known; known are {', '.join(known)}")
-        for name, value in data.items():
-            if not _is_plain(value):
-                inner = made[name] if is_mapping else getattr(made, name)
-                _refuse_rest(inner, value, f"{place}.{name}" if place else str(name))
+                raise UsageError(f"{begin}{shortened(name)} is not known; choose one of {', '.join(known)}")
+        for name, item in data.items():
+            if not _is_plain(item):
+                inner = value[name] if is_mapping else getattr(value, name)
+                _refuse_rest(inner, item, f"{place}.{name}" if place else str(name))
     elif isinstance(data, list | tuple):
-        for index, (inner, value) in enumerate(zip(made, data, strict=True)):
-            if not _is_plain(value):
-                _refuse_rest(inner, value, f"{place}[{index}]")
+        for index, (inner, item) in enumerate(zip(value, data, strict=True)):
+            if not _is_plain(item):
+                _refuse_rest(inner, item, f"{place}[{index}]")
     elif not _is_plain(data):
         raise UsageError(f"{place or 'it'} is {shortened(data)}")
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether there is nothing in it, and a column can hold it."""
+    """Return whether a value contains no other values, and a column can hold it."""
     if isinstance(value, int):
         return abs(value) < 2**63
     return math.isfinite(value) if isinstance(value, float) else not isinstance(value, (dict, list, tuple))

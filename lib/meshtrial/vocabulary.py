@@ -1,4 +1,4 @@
-"""What may be said of a contrast: the words of a verdict, how each looks and what it means, and warnings beside it.
+"""The labels of verdicts, their appearance and meaning, and warnings.
 
 There is no word for "no difference": what was not shown is `inconclusive`. The colours of the tones are in
 `report/palette.py`.
@@ -13,20 +13,20 @@ from typing import Any, Literal
 Standing = Literal["different", "equivalent", "open", "stopped", "unfinished"]
 # How the tests for a difference are corrected over a family of primary contrasts.
 Correction = Literal["holm", "max-t"]
-# What becomes of a failure that may be the treatment's own: the run is made again, or its latency ranks worst.
+# How a failure that the treatment may have caused is treated: the run is repeated, or its latency ranks worst.
 OwnFailures = Literal["repeated", "ranked"]
 CORRECTIONS: dict[Correction, str] = {"holm": "Holm's correction", "max-t": "step-down max-T over whole blocks"}
-# Which of the two effects of a contrast carries its verdict: treatment/baseline, or what is added to the baseline.
+# Which of the two effects of a contrast decides its verdict: treatment/baseline or treatment-baseline.
 Scale = Literal["ratio", "difference"]
-# The family of contrasts between treatments that are each compared with the baseline too.
+# The family of contrasts between treatments, in addition to those with the baseline.
 BETWEEN = "between"
 
 
 class VerdictLabel(StrEnum):
-    """A verdict in one word, as it is computed, recorded, shown and typed into a gate.
+    """The label of a verdict, for computation, records, output and gates.
 
-    Each with its standing (what was shown; ``open`` where nothing was, ``stopped`` where nothing is compared), its sign
-    in text, its marker in figures and whether that is filled, its colour by name, and what a legend says.
+    ``standing`` is the kind of result: ``open`` if nothing was significant, ``stopped`` if nothing can be compared.
+    ``glyph`` is the sign in text, ``marker`` the one in figures, ``tone`` a colour, and ``meaning`` is for legends.
     """
 
     SLOWER = "slower", "different", "▲", ">", True, "worse", "the corrected test shows more latency"
@@ -35,8 +35,8 @@ class VerdictLabel(StrEnum):
     LESS = "less", "different", "▼", "<", True, "better", "the corrected test shows a lower cost"
     HIGHER = "higher", "different", "▲", ">", True, "neutral", "the corrected test shows a higher value"
     LOWER = "lower", "different", "▼", "<", True, "neutral", "the corrected test shows a lower value"
-    EQUIVALENT = "equivalent", "equivalent", "●", "o", True, "same", "shown to lie within the margin"
-    INCONCLUSIVE = "inconclusive", "open", "◇", "D", False, "open", "neither a difference nor equivalence was shown"
+    EQUIVALENT = "equivalent", "equivalent", "●", "o", True, "same", "the corrected test shows it within the margin"
+    INCONCLUSIVE = "inconclusive", "open", "◇", "D", False, "open", "neither difference nor equivalence is significant"
     DEPENDENT = (
         "dependent",
         "open",
@@ -62,7 +62,7 @@ class VerdictLabel(StrEnum):
         "s",
         True,
         "stopped",
-        "the requested rate was not reached: a result, with no latency",
+        "the requested rate was not reached: this is a result, without a latency",
     )
     INVALID = (
         "invalid",
@@ -71,7 +71,7 @@ class VerdictLabel(StrEnum):
         "X",
         True,
         "stopped",
-        "nothing to judge: runs failed their checks, blocks are missing, or too few requests",
+        "no verdict is possible: runs failed their checks, blocks are missing, or there were too few requests",
     )
     PROVISIONAL = "provisional", "unfinished", "…", "d", False, "open", "the study is not finished: no verdict yet"
 
@@ -82,51 +82,55 @@ class VerdictLabel(StrEnum):
     tone: str
     meaning: str
 
-    def __new__(cls, word: str, *look: Any) -> VerdictLabel:
-        """The word with its look; type checkers take this for how a word is looked up, too."""
-        made = str.__new__(cls, word)
-        made._value_ = word
-        made.standing, made.glyph, made.marker, made.filled, made.tone, made.meaning = look
-        return made
+    def __new__(cls, label: str, *rest: Any) -> VerdictLabel:
+        """Create a label with its appearance; type checkers use this signature for lookups, too."""
+        self = str.__new__(cls, label)
+        self._value_ = label
+        self.standing, self.glyph, self.marker, self.filled, self.tone, self.meaning = rest
+        return self
 
     @property
     def different(self) -> bool:
-        """Whether a difference was shown."""
+        """Whether a difference is significant."""
         return self.standing == "different"
 
     @property
     def conclusive(self) -> bool:
-        """Whether a difference or equivalence was shown."""
+        """Whether a difference or equivalence is significant."""
         return self.standing in ("different", "equivalent")
 
 
-# What a difference of a kind of response is called: up, down.
+# Labels of a difference by kind of response: up, down.
 _DIRECTIONS = {
     "latency": (VerdictLabel.SLOWER, VerdictLabel.FASTER),
     "resource": (VerdictLabel.MORE, VerdictLabel.LESS),
 }
-# How a difference stands to the margin: shown to be larger, shown to be smaller.
+# Qualifiers of a difference: significantly larger or smaller than the margin.
 MATERIAL, BELOW_MARGIN = "material", "below margin"
-# The rules of `stats.verdict.decide`, as every legend and page states them.
+# The rules of `stats.verdict.decide` for legends and pages.
 QUALIFIERS = {
-    MATERIAL: "a one-sided test of its own, corrected for the family, shows the difference to be larger than the "
-    "margin; the interval is two-sided and not corrected, so it does not decide this",
-    BELOW_MARGIN: "the corrected equivalence test shows the difference to be smaller than the margin",
+    MATERIAL: "a separate one-sided test, corrected for the family, shows that the difference exceeds the margin; "
+    "the interval is two-sided and not corrected, so it does not decide this",
+    BELOW_MARGIN: "the corrected equivalence test shows that the difference is smaller than the margin",
 }
 
 
+# Which side of a contrast is saturated or invalid; without one of these it is the treatment.
+THE_BASELINE, BOTH = "the baseline", "both"
+
+
 def directions(kind: str) -> tuple[VerdictLabel, VerdictLabel]:
-    """What a difference of a response of this kind is called: up, down."""
+    """Return the labels of a difference for this kind of response: up, down."""
     return _DIRECTIONS.get(kind, (VerdictLabel.HIGHER, VerdictLabel.LOWER))
 
 
-def sentence(word: str, qualifier: str) -> str:
-    """A verdict as it is printed: ``slower (material)``."""
-    # A plain text also without a qualifier: polars makes an enumeration of a column that begins with a `Word`.
-    return f"{word} ({qualifier})" if qualifier else str(word)
+def sentence(label: str, qualifier: str) -> str:
+    """Return a verdict for printing: ``slower (material)``."""
+    # A plain string even without a qualifier, because polars makes an Enum column of labels.
+    return f"{label} ({qualifier})" if qualifier else str(label)
 
 
-# Warnings that something goes by.
+# Codes of warnings that the program itself evaluates.
 NO_TWIN = "no-aa-check"
 COARSE_QUANTILE = "coarse-quantile"
 AFTER_THE_FACT = "after-the-fact"
@@ -134,7 +138,7 @@ AFTER_THE_FACT = "after-the-fact"
 
 @dataclass(frozen=True, slots=True)
 class Warning:
-    """Something a reader of a result must know: what was seen, and what to do next."""
+    """A warning for the reader of a result, with the next step."""
 
     code: str  # a stable name for machines, such as below-floor
     message: str

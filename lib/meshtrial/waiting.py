@@ -1,4 +1,4 @@
-"""Looking again until something is so, and trying again what may pass: the one place that sleeps between two looks."""
+"""Poll until a condition holds, and retry after temporary errors."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def until(look: Callable[[], T], timeout_s: float, every_s: float, done: Callable[[T], object] = bool) -> T:
-    """What the last look saw: the first that is done, or the one after which the time was over.
+def until(poll: Callable[[], T], timeout_s: float, every_s: float, done: Callable[[T], object] = bool) -> T:
+    """Call ``poll`` until its result is done or time is over, and return the last result, which the caller checks.
 
-    Whoever must not go on without it asks what came back; a look that raises ends the waiting. There is one look at
-    least, and none is cut short; enough is anything true by default.
+    It is called at least once and never cut short; its exceptions are raised.
     """
     deadline = time.monotonic() + timeout_s
-    while not done(seen := look()) and time.monotonic() <= deadline:
+    while not done(result := poll()) and time.monotonic() <= deadline:
         time.sleep(every_s)
-    return seen
+    return result
 
 
-def retried(work: Callable[[], T], may_pass: Callable[[Exception], bool], patience_s: float, every_s: float = 0.5) -> T:
-    """What the work returns, done again after errors that may pass, until patience is over: then they are raised."""
+def retried(
+    work: Callable[[], T], is_temporary: Callable[[Exception], bool], patience_s: float, every_s: float = 0.5
+) -> T:
+    """Return the result of ``work``, repeated after temporary errors until patience is over; then they are raised."""
     deadline = time.monotonic() + patience_s
     while True:
         try:
             return work()
         except Exception as error:
-            if not may_pass(error) or time.monotonic() > deadline:
+            if not is_temporary(error) or time.monotonic() > deadline:
                 raise
         time.sleep(every_s)

@@ -52,6 +52,13 @@ def test_coverage(rows: tuple[CheckResult, ...]) -> None:
     assert_passed(of(rows, "2"))
 
 
+def test_the_next_session_lies_in_its_prediction_interval(rows: tuple[CheckResult, ...]) -> None:
+    cells = of(rows, "2 prediction")
+    assert len(cells) == 5 * (4 + 1)
+    assert_passed(cells)
+    assert all(0.935 <= r.observed <= 0.97 for r in cells if "spread" in r.cell)
+
+
 def test_false_equivalence_and_the_family(rows: tuple[CheckResult, ...]) -> None:
     cells = of(rows, "3")
     assert_passed(cells)
@@ -191,7 +198,7 @@ def test_the_gate_over_a_thousand_comparisons_of_equal_treatments() -> None:
     studies = np.stack([simulate(np.zeros(3), BLOCKS, 1000, rng) for _ in range(2)], axis=1)
     fired = np.mean(gated(studies, 0.05))
     assert 0.01 < fired <= 0.05 + 3 * (0.05 * 0.95 / 1000) ** 0.5
-    page = (paths.CHECKOUT / "docs" / "how-to" / "gate.md").read_text()
+    page = (paths.CHECKOUT / "docs" / "how-to" / "ci-gate.md").read_text()
     assert f"{1000 * fired:.0f} of 1,000 simulated comparisons" in page
 
 
@@ -209,7 +216,7 @@ def test_the_gate_finds_the_regression_that_a_plan_promised() -> None:
 
 
 def test_the_pages_print_the_gate_as_it_is_measured(rows: tuple[CheckResult, ...]) -> None:
-    page, method = ((paths.CHECKOUT / name).read_text() for name in ("docs/how-to/gate.md", "docs/method.md"))
+    page = (paths.CHECKOUT / "docs" / "how-to" / "ci-gate.md").read_text()
 
     def spread(check: str, cell: str, digits: int) -> str:
         found = [100 * r.observed for r in rows if r.check == check and r.cell.startswith(cell)]
@@ -219,9 +226,8 @@ def test_the_pages_print_the_gate_as_it_is_measured(rows: tuple[CheckResult, ...
     power = spread("gate: power of a plan", "", 0)
     assert all(f"| {said} |" in page for said in (one, two, three))
     assert f"{power} were measured" in " ".join(page.split())
-    assert f"{one} for one, {two} for two, {three} for three" in " ".join(method.split())
 
 
 def test_the_page_of_error_rates_is_what_is_measured(rows: tuple[CheckResult, ...]) -> None:
     text = (paths.CHECKOUT / documents.CALIBRATION).read_text()
-    assert documents.under(text, "# Error rates", map(documents.rate, rows)) == text
+    assert documents.under(text, "# Calibration table", map(documents.rate, rows)) == text

@@ -113,7 +113,7 @@ def test_an_api_server_that_stays_away_is_said(cluster: Cluster):
     # While deploying: what stands already is asked on streams that are open, and by the kubelets themselves.
     options = options_for(cluster, namespace="away", api_patience_s=3)
     with bed_on(cluster, namespace="away", api_patience_s=3) as bed:
-        bed.probe_pod()
+        bed.session.probe_pod()
         with cluster.api_server_down(), pytest.raises(TestbedError, match="no answer") as caught:
             bed.deploy(NONE, LOAD, "echo")
         assert "\n" not in str(caught.value)
@@ -157,7 +157,7 @@ def test_a_foreign_namespace_of_the_same_name_is_left_alone(cluster: Cluster):
     try:
         with bed_on(cluster, namespace="planted") as bed:
             lines = bed.preflight(study("planted", "none"))
-            assert any("namespace planted is already there and was not made by meshtrial" in line for line in lines)
+            assert any("namespace planted exists and was not made by meshtrial" in line for line in lines)
             with pytest.raises(TestbedError, match="was not made by meshtrial"):
                 bed.deploy(NONE, LOAD, "echo")
         after = cluster.get("namespace", "planted")

@@ -18,11 +18,11 @@ from meshtrial.testbed.kubernetes.options import KubernetesOptions
 _SCRIPT = """
 import json, sys
 from pathlib import Path
-from meshtrial.design.load import Load
+from meshtrial.design.load import FixedRate
 from meshtrial.design.study import Treatment
 from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
 bed = KubernetesTestbed(json.loads(sys.argv[1]))
-load = Load(rps=50, connections=2, duration_s=60)
+load = FixedRate(rps=50, connections=2, duration_s=60)
 try:
     deployment = bed.deploy(Treatment.parse(sys.argv[2]), load, "echo")
     try:

@@ -150,7 +150,7 @@ def test_closing_reaches_the_application_of_requests_too(bed: KubernetesTestbed,
 
 def test_what_is_for_requests_is_refused_where_bytes_are_sent(bed: KubernetesTestbed):
     load = replace(LOAD, protocol="tcp", payload_bytes=1024)
-    with pytest.raises(UsageError, match="jwt is for requests"):
+    with pytest.raises(UsageError, match="jwt needs requests"):
         bed.preflight(study("bytes", "none", "istio+mtls+jwt", load=load))
 
 

@@ -6,7 +6,7 @@ from test_backend_support import bed_on, designed, executed, owned_namespaces
 from testcluster import Cluster
 
 from meshtrial.design.study import Gates, Treatment
-from meshtrial.testbed.kubernetes import unused
+from meshtrial.testbed.kubernetes import apps
 
 SERVICES = 400
 GIVEN = {
@@ -32,8 +32,8 @@ def test_proxies_hold_services_that_nobody_calls_unless_scoped(cluster: Cluster,
     runs = {run.treatment: run for run in store.records() if run.attempt == 1}
     assert [f"{run.treatment}: {run.reasons}" for run in runs.values() if not run.valid] == []
     for run in runs.values():
-        counted = [proof for proof in run.proofs if proof.name == "services that nobody calls"]
-        seen = f"{SERVICES} with {SERVICES * unused.ENDPOINTS} endpoints"
+        counted = [proof for proof in run.proofs if proof.name == "unused services"]
+        seen = f"{SERVICES} with {SERVICES * apps.UNUSED_ENDPOINTS} endpoints"
         assert [(proof.phase, proof.observed) for proof in counted] == [("before", seen), ("after", seen)]
     full, scoped = (runs[name].responses["proxy_largest_memory_bytes"] for name in ("istio+mtls", "istio+mtls+scoped"))
     assert full - scoped > SERVICES * 4096  # a page of each of them at the least

@@ -79,13 +79,13 @@ def test_two_versions_in_the_same_blocks(cluster: Cluster, meshes: Mapping[str, 
         store = executed(bed, study, tmp_path)
         runs = {run.treatment: run for run in store.records() if run.attempt == 1}
         # What stands is the last run's version, and the other one is refused on it.
-        (standing,) = bed.installer.standing
+        (standing,) = bed.installer.installations
         (other,) = runs.keys() - {standing}
         with bed_on(cluster, namespace="guest", meshes=meshes, mesh_install="existing") as guest:
             assert guest.preflight(study_of("guest", standing)) == ()
             (line,) = guest.preflight(study_of("guest", other))
             assert f"is not {Treatment.parse(other).version} as declared: linkerd-proxy: " in line
-            assert "mesh_install=existing measures what stands" in line
+            assert "mesh_install=existing measures the installed mesh" in line
         deployment = bed.deploy(Treatment.parse("linkerd@wrong"), LOAD, "echo")
         try:
             failed = {proof.name: proof for proof in deployment.prove("before", 0) if not proof.passed}

@@ -24,9 +24,8 @@ from meshtrial.errors import MeshtrialError
 from meshtrial.inference import analyse, read_study
 from meshtrial.records.mechanism import ComponentCalls, Mechanism, write_mechanism
 from meshtrial.records.store import CHECKSUMS, StudyStore, read_json, seal, write_checksums, write_json
-from meshtrial.run.provenance import environment
 from meshtrial.run.runner import execute
-from meshtrial.run.trial import Trial
+from meshtrial.run.trial import Trial, environment
 from meshtrial.testbed.local.testbed import LocalTestbed
 
 Do = Callable[[Path], object]

@@ -10,7 +10,7 @@ from local.studies import recorded, study_of
 from meshtrial import native, network, paths
 from meshtrial.envoy.bootstrap import Proxy
 from meshtrial.records.builds import not_released
-from meshtrial.report.limits import limits
+from meshtrial.report.checks import limits
 from meshtrial.testbed.kubernetes.meshread import read_mesh
 from meshtrial.testbed.local.processes import Child
 from meshtrial.testbed.local.sockets import free_ports, wait_listening
@@ -33,15 +33,15 @@ def test_a_debug_envoy_is_the_first_limit_of_its_report(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("mesh", ["consul", "istio", "kuma", "sidecar"])
 def test_what_meshes_with_envoys_are_asked_a_real_one_answers(tmp_path, mesh):
-    (teller,) = (one for one in read_mesh(paths.MANIFESTS / "meshes" / mesh).tells if one.of_build)
+    (probe,) = (one for one in read_mesh(paths.MANIFESTS / "meshes" / mesh).version_probes if one.of_build)
     address = "127.77.1.1"
     (port,) = free_ports(address)
     proxy = Proxy("plain", (address, port))
     child = Child(proxy.name, proxy.command(native.find("envoy"), tmp_path), tmp_path / "log")
     try:
         wait_listening(child, [proxy.admin])
-        with network.ask(network.url(address, f"{port}/{teller.url.partition('/')[2]}"), 30) as answer:
+        with network.ask(network.url(address, f"{port}/{probe.url.partition('/')[2]}"), 30) as answer:
             page = answer.read().decode()
     finally:
         child.stop()
-    assert re.findall(teller.pattern, page) == ["RELEASE"]
+    assert re.findall(probe.pattern, page) == ["RELEASE"]

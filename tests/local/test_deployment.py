@@ -16,7 +16,7 @@ from waiting import wait_for
 from meshtrial.design.load import FixedRate
 from meshtrial.design.plan import make_plan
 from meshtrial.design.study import Treatment
-from meshtrial.errors import TestbedError, UsageError
+from meshtrial.errors import TestbedError
 from meshtrial.load import fortio
 from meshtrial.records.store import StudyStore, check_checksums
 from meshtrial.run.measured import carry_out
@@ -208,15 +208,6 @@ def kill_once_written(folder: Path, pid: int) -> None:
     wait_for(lambda: any(path.stat().st_size for path in folder.glob("*.log")), PATIENCE_S)
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-
-
-def test_a_treatment_that_cannot_be_is_refused():
-    """Before a study, and by a deployment that is made without one."""
-    name, message = "sidecar+client-only+opa", "opa needs the sidecar that client-only leaves out"
-    with pytest.raises(UsageError, match=message):
-        LocalTestbed().preflight(study_of("ambient_vs_no_mesh", {"treatments": f"none,{name}"}))
-    with pytest.raises(UsageError, match=message):
-        LocalTestbed().deploy(Treatment.parse(name), LOAD, "echo")
 
 
 def test_requests_and_answers_have_sizes_of_their_own_and_many_headers(tmp_path):

@@ -157,7 +157,7 @@ def test_a_changed_widget_changes_the_plot_and_a_changed_margin_a_verdict(lab, p
     tab(page, "All runs")
     before = picture(page, "p50 latency / ms of every run")
     page.locator(".widget-dropdown", has_text="Response").locator("select").select_option(index=1)
-    assert picture(page, "CPU a request of app and data plane") != before
+    assert picture(page, "CPU per request of app and data plane") != before
 
     # One run: its requests, and a log.
     tab(page, "One run")

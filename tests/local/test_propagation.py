@@ -45,7 +45,7 @@ def test_a_known_delay_is_found_again_and_changes_happen_without_it():
         assert {"rate", "late", "errors"}.isdisjoint(gate.name for gate in run.gates)
     for name in NAMES:
         for which in ("first", "all"):
-            response = f"obeyed_{which}_{name}_s"
+            response = f"propagation_{which}_{name}_s"
             assert runs[DELAYED].responses[response] >= DELAY_S
             assert runs["xds"].responses[response] >= 0
     # What is waited for is the delay, not requests: some were sent meanwhile, and each was answered as before.
@@ -64,7 +64,7 @@ def test_a_change_that_changes_nothing_is_never_obeyed_and_has_no_time():
     assert not control.valid
     assert len(control.extra["changes"]) == 6
     assert {(one["first_s"], one["all_s"]) for one in control.extra["changes"]} == {(None, None)}
-    assert not [name for name in control.responses if name.startswith("obeyed_")]
+    assert not [name for name in control.responses if name.startswith("propagation_")]
     (reason,) = control.reasons
     assert reason.startswith(
         "gate obeyed: denial never obeyed within 1 s (by all requests in 0 of 1 changes, by any in 0)"

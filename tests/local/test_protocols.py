@@ -47,8 +47,3 @@ def test_a_removed_jwt_filter_is_found_on_grpc_too(monkeypatch, tmp_path):
 def test_an_app_that_does_not_speak_the_protocol_is_refused_before_anything_starts(given, message):
     with pytest.raises(UsageError, match=message):
         LocalTestbed().preflight(study_of("ambient_vs_no_mesh", given))
-
-
-def test_closing_connections_is_refused_where_fortio_cannot():
-    with pytest.raises(UsageError, match=r"fortio closes only HTTP/1\.1 connections"):
-        study_of("ambient_vs_no_mesh", {"protocol": "h2", "keepalive": False})

@@ -17,7 +17,7 @@ from meshtrial import native
 from meshtrial.design.load import FixedRate, Load
 from meshtrial.design.study import Gates, Treatment
 from meshtrial.envoy.bootstrap import Proxy
-from meshtrial.errors import TestbedError, UsageError
+from meshtrial.errors import TestbedError
 from meshtrial.load import failures
 from meshtrial.run import stage
 from meshtrial.testbed.local import wire
@@ -217,13 +217,6 @@ def test_a_sidecar_that_ends_is_noticed():
         deployment.close()
 
 
-def test_other_treatments_and_apps_are_refused():
-    with pytest.raises(UsageError, match="sidecar"):
-        made("node-proxy")
-    with pytest.raises(UsageError, match="have no versions"):
-        made("sidecar@old+mtls")
-
-
 SCRIPT = """
 import json, sys, time
 from meshtrial.signals import interruptible
@@ -231,7 +224,7 @@ from meshtrial.design.load import FixedRate
 from meshtrial.design.study import Treatment
 from meshtrial.testbed.local.testbed import LocalTestbed
 with interruptible():
-    made = LocalTestbed().deploy(Treatment.parse("sidecar+mtls"), Load(12, 6, 2, replicas=3), "tiers")
+    made = LocalTestbed().deploy(Treatment.parse("sidecar+mtls"), FixedRate(12, 6, 2, replicas=3), "tiers")
     try:
         pids = [*made.fleet.batches[0].pids, *(child.pid for child in made.fleet.children)]
         print(json.dumps({"pids": pids, "folder": str(made.fleet.folder)}), flush=True)

@@ -1,4 +1,4 @@
-"""docs/adding.md: recipes of new files alone are followed on a copy of the checkout; every new module is imported."""
+"""docs/contributing: recipes of new files are followed on a copy of the checkout; every new module is imported."""
 
 import os
 import re
@@ -12,8 +12,7 @@ import pytest
 
 from meshtrial import paths
 
-GUIDE = paths.CHECKOUT / "docs" / "adding.md"
-HEADING = re.compile(r"^## (?P<title>.+)$", re.MULTILINE)
+GUIDE = paths.CHECKOUT / "docs" / "contributing"
 FENCE = re.compile(r"^```(?P<kind>\w+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 PLACE = re.compile(r"(?P<verb>New file|In) `(?P<path>[^`]+)`:\s*\Z")
 # Runs that take longer than a unit test, or a cluster.
@@ -31,8 +30,9 @@ class Block:
 
 
 def recipes() -> dict[str, list[Block]]:
-    parts = HEADING.split(GUIDE.read_text())
-    return {title: blocks(text) for title, text in zip(parts[1::2], parts[2::2], strict=True)}
+    """The pages that show code, by name."""
+    found = {page.stem: blocks(page.read_text()) for page in sorted(GUIDE.glob("*.md"))}
+    return {name: shown for name, shown in found.items() if shown}
 
 
 def blocks(text: str) -> list[Block]:
@@ -122,8 +122,8 @@ def test_new_modules_pass_the_linter(tmp_path: Path):
 
 
 def test_the_promises():
-    assert set(OF_NEW_FILES) == {"A mesh", "A figure"}
-    assert not [block.path for block in RECIPES["A mesh"] if block.path.endswith(".py")]
-    assert len([block for block in RECIPES["A figure"] if block.path]) == 1
-    (percentile,) = [block for block in RECIPES["A percentile"] if block.path]
+    assert set(OF_NEW_FILES) == {"mesh", "figure"}
+    assert not [block.path for block in RECIPES["mesh"] if block.path.endswith(".py")]
+    assert len([block for block in RECIPES["figure"] if block.path]) == 1
+    (percentile,) = [block for block in RECIPES["percentile"] if block.path]
     assert [line[0] for line in percentile.body.splitlines() if line[0] != " "] == ["+"]

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,15 @@ import yaml
 from meshtrial import cli, paths
 from meshtrial.commands import gating
 from meshtrial.commands.run import read_given
+from meshtrial.design.studies import STUDIES
 from meshtrial.inference.gate import read_rules
+from meshtrial.testbed.kubernetes.meshread import find_meshes
+from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.vocabulary import VerdictLabel
 
 FOLDER = paths.CHECKOUT / "docs" / "ci"
 GITHUB, GITLAB = FOLDER / "github-actions.yml", FOLDER / "gitlab-ci.yml"
-PAGE = (paths.CHECKOUT / "docs" / "how-to" / "gate.md").read_text()
+PAGE = (paths.CHECKOUT / "docs" / "how-to" / "ci-gate.md").read_text()
 TARGETS = re.findall(r"^([a-z-]+):", (paths.CHECKOUT / "Makefile").read_text(), re.M)
 
 
@@ -51,11 +55,6 @@ def test_the_command_is_one_that_meshtrial_takes(path, tmp_path):
     assert read_rules(arguments.fail_on, arguments.require)
     arguments.summary, arguments.junit = (tmp_path / str(name) for name in ("summary", arguments.junit))
     assert gating.read(arguments)
-
-
-def test_both_examples_ask_the_same():
-    github, gitlab = study_command(GITHUB), study_command(GITLAB)
-    assert [word.replace("$GITHUB_STEP_SUMMARY", "gate.md") for word in github] == gitlab
 
 
 @pytest.mark.parametrize("path", [GITHUB, GITLAB], ids=lambda path: path.name)
@@ -94,4 +93,59 @@ def test_every_rule_that_the_page_shows_is_one():
 
 
 def test_the_page_says_what_every_verdict_does():
-    assert [word for word in VerdictLabel if f"`{word}`" not in PAGE and f"`{word}:" not in PAGE] == ["higher", "lower"]
+    named = set(re.findall(r"[a-z]+", " ".join(re.findall(r"`([^`\n]+)`", PAGE))))
+    assert [word for word in VerdictLabel if word not in named] == ["higher", "lower"]
+
+
+NIGHTLY = (paths.CHECKOUT / "docs" / "how-to" / "nightly.md").read_text()
+DESIGN = FOLDER / "nightly.yaml"
+CRONJOB = list(yaml.safe_load_all((FOLDER / "nightly-cronjob.yaml").read_text()))
+
+
+def nightly_scripts() -> dict[str, str]:
+    """What each of the three schedulers starts, as a shell gets it."""
+    (line,) = re.findall(r"```text\n(.+)\n```", NIGHTLY)
+    (job,) = yaml.safe_load((FOLDER / "nightly-github.yml").read_text())["jobs"].values()
+    (measured,) = [step["run"] for step in job["steps"] if "meshtrial run" in step.get("run", "")]
+    (container,) = CRONJOB[-1]["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    assert container["command"][:2] == ["sh", "-c"]
+    return {"cron": line.split(maxsplit=5)[5], "workflow": measured, "CronJob": container["command"][2]}
+
+
+@pytest.mark.parametrize("name", nightly_scripts())
+def test_a_nightly_command_is_one_that_meshtrial_takes(name: str):
+    script = nightly_scripts()[name]
+    assert subprocess.run(["bash", "-n", "-c", script], check=False).returncode == 0
+    command = re.search(
+        r"meshtrial (run [^|>]+)", script.replace("\\\n", " ").replace("$(date -u +%Y%m%d)", "20261128")
+    )
+    assert command is not None
+    words = shlex.split(command[1])
+    words[words.index("-f") + 1] = str(DESIGN)
+    arguments = cli.parser("run").parse_args(words)
+    assert arguments.allow_excluded
+    assert arguments.resume == (name == "CronJob")
+    (rules,) = arguments.fail_on
+    assert rules == "slower:material,saturated,invalid"
+    assert read_rules(arguments.fail_on, ())
+
+
+def test_all_nights_run_at_one_time_of_day():
+    (line,) = re.findall(r"```text\n(.+)\n```", NIGHTLY)
+    schedule = yaml.safe_load((FOLDER / "nightly-github.yml").read_text())[True]["schedule"]
+    assert " ".join(line.split()[:5]) == schedule[0]["cron"] == CRONJOB[-1]["spec"]["schedule"]
+
+
+def test_the_nightly_study_has_a_primary_p99_with_enough_requests():
+    page, cluster = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", NIGHTLY, re.S))
+    design = yaml.safe_load(DESIGN.read_text())
+    mounted = {name: yaml.safe_load(text) for name, text in CRONJOB[0]["data"].items()}
+    assert page == design == mounted["nightly.yaml"] | {"cluster_file": "cluster.yaml"}
+    assert cluster == mounted["cluster.yaml"]
+    assert {"istio@old", "istio@new"} <= set(find_meshes(KubernetesOptions.read(cluster)))
+    module = STUDIES["mesh_comparison"]
+    study = module.build(module.SETTINGS.read({key: value for key, value in design.items() if key != "cluster_file"}))
+    (load,) = study.loads
+    assert load.rps * load.duration_s * (1 - 0.99) >= study.gates.sample_floor
+    assert study.primary == ("latency_p99_s",)
+    assert {contrast.baseline for contrast in study.contrasts} == {"istio@old+mtls"}

@@ -1,7 +1,6 @@
 """The command line lists every command without loading one, and loads the one that is asked for."""
 
 import os
-import pkgutil
 import re
 import subprocess
 import sys
@@ -9,17 +8,11 @@ import sys
 import pytest
 from commandline import SAMPLE, meshtrial
 
-from meshtrial import cli, commands, paths
+from meshtrial import cli, paths
 from meshtrial.design.studies import STUDIES
 from meshtrial.errors import Exit, MeshtrialError
 
-# Options that several commands take.
-SHARED = {"gating", "limits"}
 HEAVY = {"numpy", "polars", "scipy", "matplotlib", "yaml"}
-
-
-def test_every_module_of_the_commands_is_a_command():
-    assert set(cli.COMMANDS) == {found.name for found in pkgutil.iter_modules(commands.__path__)} - SHARED
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)

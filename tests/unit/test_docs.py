@@ -9,6 +9,7 @@ import sys
 import textwrap
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import make_reference
 import pytest
@@ -22,7 +23,7 @@ from meshtrial.design.responses import REGISTRY, default_margins
 from meshtrial.design.studies import STUDIES
 from meshtrial.design.study import Gates
 from meshtrial.records.schema import RunRecord
-from meshtrial.testbed.kubernetes.meshread import read_mesh
+from meshtrial.testbed.kubernetes.meshread import find_meshes, read_mesh
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
 PAGES = [
@@ -33,6 +34,7 @@ PAGES = [
 ]
 DOCS = paths.CHECKOUT / "docs"
 README = (paths.CHECKOUT / "README.md").read_text()
+FIRST_STUDY = (DOCS / "tutorials" / "first-study.md").read_text()
 LOG = (paths.CHECKOUT / "tests" / "fixtures" / "documents" / "make-study.log").read_text()
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 METHOD = " ".join((paths.CHECKOUT / "docs" / "method.md").read_text().split())
@@ -155,7 +157,7 @@ def commands() -> list[tuple[str, str]]:
     calls = [
         (str(page.relative_to(paths.CHECKOUT)), call.replace("\\\n", " ").split("  #")[0].strip())
         for page in PAGES
-        if page.name != "adding.md"
+        if page.parent.name != "contributing"
         for call in called_in(page)
     ]
     return [(page, call) for page, call in calls if not PLACEHOLDER.search(call)]
@@ -176,7 +178,7 @@ def test_every_option_of_the_command_line_says_what_it_means():
 
 
 def test_the_printed_output_is_real():
-    quoted = re.search(r"prints, on two cores:\n\n((?:    .*\n|\n)+)", README)
+    quoted = re.search(r"prints, on two cores:\n\n((?:    .*\n|\n)+)", FIRST_STUDY)
     assert quoted is not None
     lines = [line[4:] for line in quoted[1].splitlines() if line.strip() not in ("", "...")]
     assert len(lines) >= 5
@@ -184,40 +186,48 @@ def test_the_printed_output_is_real():
         assert make_reference.plain(line).removesuffix(" ...") in make_reference.plain(LOG), line
 
 
-def test_the_first_page_quotes_the_recorded_study():
-    """The picture's caption: estimate and interval of ambient and of the twin, as the results have them; ambient's p50
-    of the other rate.
-    """
-    results = (DOCS / "explanation" / "results.md").read_text().partition("\n## Meshes against each other\n")[0]
-    at_500, at_200 = (
-        {cells[1].strip(): cells[2:4] for line in part.splitlines() if len(cells := line.split("|")) == 5}
-        for part in results.split("\n### Against none at 200 requests a second\n")
-    )
-    for quoted in (at_500["`none-aa`"], at_500["`istio-ambient`"], at_200["`istio-ambient`"][:1]):
-        for cell in quoted:
-            effect = re.match(r"\S+(?: %)? \([^)]*\)", cell.strip())
-            assert effect is not None
-            assert effect[0] in " ".join(README.split()), effect[0]
+def test_the_first_page_is_short():
+    caption = re.search(r"(?ms)^\*(?!\*)(.+?)\*$", README)
+    assert caption is not None
+    assert len(caption[1].split()) <= 40
+    assert len(README.splitlines()) <= 110
+    assert len(README.split()) <= 800
+
+
+def test_the_pages_that_messages_name_exist():
+    named = {
+        page
+        for folder, kind in (("lib/meshtrial", "py"), ("manifests", "yaml"), ("notebooks", "ipynb"))
+        for path in (paths.CHECKOUT / folder).rglob(f"*.{kind}")
+        for page in re.findall(r"\b(?:docs|manifests)/[\w/-]+\.md\b", path.read_text())
+    }
+    assert len(named) > 5
+    assert [page for page in named if not (paths.CHECKOUT / page).is_file()] == []
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page.parent.name in ("how-to", "tutorials", "contributing")],
+    ids=lambda page: page.stem,
+)
+def test_a_page_names_its_reader(page: Path):
+    readers = "everyone|newcomers|users|operators|engineers|contributors|platform teams"
+    assert re.search(rf"\b[Ff]or ({readers})\b", "\n".join(page.read_text().splitlines()[:7])), page
 
 
 def measured(text: str) -> list[float]:
-    """Percentages of the page of error rates, of rows that begin so."""
-    page = (DOCS / "explanation" / "calibration.md").read_text()
+    """Percentages in the rows of the calibration table that begin with a text."""
+    page = (DOCS / "reference" / "calibration-table.md").read_text()
     return [float(n) for n in re.findall(rf"^\| {re.escape(text)}.*\| ([\d.]+) % \([\d.]+\) \|", page, re.M)]
 
 
 def test_the_first_page_quotes_the_error_rates_as_measured():
     said = " ".join(README.split())
-    false, covered, pairs = map(measured, ("false positives:", "coverage: effect", "family-wise error: 10 pairs"))
-    assert (len(false), len(covered)) == (22, 4)
-    assert f"false positives {min(false)} to {max(false)} % over 22 kinds" in said
-    assert f"between ten pairs of treatments {min(pairs)} to {max(pairs)} %" in said
-    assert f"95 % interval {min(covered)} to {max(covered)} %" in said
+    false = measured("false positives:")
+    assert len(false) == 22
+    assert f"false positives are {min(false)} to {max(false)} % over 22 kinds" in said
     (sequential,) = measured("negative control: sequential order")
-    share, of = sequential / 100, 4000
-    half = 100 * 1.96 * (share * (1 - share) / of) ** 0.5
-    assert f"identical treatments in {sequential:.0f} % of studies" in said
-    assert f"95 % interval {sequential - half:.1f} to {sequential + half:.1f} %" in said
+    assert f"identical treatments in {sequential:.0f} % of simulated studies" in said
 
 
 def test_the_notebooks_say_the_power_that_was_measured():
@@ -245,7 +255,7 @@ def test_the_options_of_a_cluster_are_all_there_with_their_defaults():
 
 
 def test_the_run_checks_have_their_thresholds():
-    gates, page = Gates(), (DOCS / "reference" / "gates.md").read_text()
+    gates, page = Gates(), " ".join((DOCS / "reference" / "run-checks.md").read_text().split())
     for said in (
         f"within {gates.rate_tolerance:.0%} of the requested rate",
         f"at most {gates.late_ratio:.0%} of the sends",
@@ -275,8 +285,31 @@ def test_the_filter_of_the_page_makes_a_mesh_of_ones_own(tmp_path: Path):
     assert ours["workloadSelector"] == theirs["workloadSelector"]
 
 
+def yaml_of(page: str) -> list[dict[str, Any]]:
+    """The YAML files that a page has its reader write."""
+    text = (DOCS / "how-to" / f"{page}.md").read_text()
+    return [yaml.safe_load(textwrap.dedent(body)) for body in re.findall(r"(?ms)^ *```yaml\n(.*?)^ *```$", text)]
+
+
+def test_the_providers_that_an_existing_istio_needs_are_those_of_a_managed_one():
+    (wanted,) = [block["meshConfig"] for block in yaml_of("existing-mesh") if "meshConfig" in block]
+    managed = yaml.safe_load((paths.MANIFESTS / "meshes" / "istio" / "values-istiod.yaml").read_text())["meshConfig"]
+    assert wanted == {name: managed[name] for name in ("enableTracing", "extensionProviders")}
+
+
+@pytest.mark.parametrize(
+    ("page", "names"), [("existing-mesh", ["istio@1.29"]), ("versions", ["istio@1.30", "istio@1.31", "linkerd@june"])]
+)
+def test_the_versions_of_a_page_are_read(page: str, names: list[str]):
+    found: set[str] = set()
+    for block in yaml_of(page):
+        if any("versions" in mesh for mesh in block.get("meshes", {}).values()):
+            found |= set(find_meshes(KubernetesOptions.read(block)))
+    assert set(names) <= found
+
+
 def test_the_tutorials_show_what_their_plans_cannot_answer():
-    kind, lab = ((paths.CHECKOUT / "docs" / "tutorials" / f"{name}.md").read_text() for name in ("kind", "jupyterlab"))
+    kind, lab = ((paths.CHECKOUT / "docs" / "tutorials" / f"{name}.md").read_text() for name in ("kind", "first-study"))
     rehearsal = next(line for line in kind.splitlines() if line.startswith("meshtrial run ") and "blocks=2" in line)
     words = re.sub(r" -p cluster_file=\S+", "", rehearsal).split()[1:]
     arguments = cli.parser("run").parse_args(words)

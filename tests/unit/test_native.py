@@ -8,7 +8,7 @@ import platform
 from pathlib import Path
 
 import pytest
-from refused import refused
+from refused import missing, refused
 
 from meshtrial import native, paths
 from meshtrial.errors import MeshtrialError, MissingToolError
@@ -299,18 +299,18 @@ def test_without_a_compiler_or_with_one_that_fails_a_line_says_what_follows(
     compiler(checkout, "echo 'stdio.h: no such file' >&2; exit 1")
     out = io.StringIO()
     assert native.build_forkserver(out) is None
-    assert out.getvalue() == f"native: cc cannot build forkserver.c (stdio.h: no such file): {native.WITHOUT}\n"
+    assert out.getvalue() == f"native: cc cannot build forkserver.c (stdio.h: no such file): {native.NO_FORKSERVER}\n"
     monkeypatch.setenv("PATH", str(checkout))
     out = io.StringIO()
     assert native.build_forkserver(out) is None
-    assert out.getvalue() == f"native: no C compiler on PATH: {native.WITHOUT}\n"
+    assert out.getvalue() == f"native: no C compiler on PATH: {native.NO_FORKSERVER}\n"
 
 
 def test_where_the_local_backend_cannot_run_nothing_is_built(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
     out = io.StringIO()
     assert main(["build"], out, io.StringIO()) == 0
-    assert out.getvalue() == "native: nothing to build: these programs are for backend=local, which Darwin cannot run\n"
+    assert missing(out.getvalue(), ["backend=local", "Darwin"]) == []
     assert not (checkout / ".build").exists()
 
 
@@ -320,7 +320,7 @@ def test_bad_usage(checkout: Path) -> None:
     assert main(["biuld"], io.StringIO(), err) == 2
     assert err.getvalue() == f"native: {USAGE}\n"
     assert main(["build", "fortoi"], io.StringIO(), err) == 2
-    assert err.getvalue().endswith("native: no program is called fortoi; known are fortio, tool\n")
+    assert missing(err.getvalue().splitlines()[1], ["fortoi", "fortio", "tool"]) == []
 
 
 @pytest.mark.linux

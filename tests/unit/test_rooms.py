@@ -152,6 +152,6 @@ def test_an_arrow_up_a_circle_and_private_names_are_seen():
     up = ast.parse("def late():\n    from meshtrial.report import html")
     assert upward({**modules(), "inference.rows": up}) == ["inference.rows imports report.html"]
     noise = "from meshtrial.stats.power import _hidden\nfrom meshtrial.stats import power\npower._x"
-    found = {"stats.power": ast.parse("from meshtrial.stats import noise"), "stats.noise": ast.parse(noise)}
-    assert set(circle(found)) == {"stats.power", "stats.noise"}
-    assert private(found) == ["stats.noise takes stats.power._hidden", "stats.noise takes stats.power._x"]
+    found = {"stats.power": ast.parse("from meshtrial.stats import verdict"), "stats.verdict": ast.parse(noise)}
+    assert set(circle(found)) == {"stats.power", "stats.verdict"}
+    assert private(found) == ["stats.verdict takes stats.power._hidden", "stats.verdict takes stats.power._x"]

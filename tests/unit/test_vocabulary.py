@@ -7,7 +7,6 @@ from meshtrial.inference import read_study
 from meshtrial.records.store import StudyStore
 from meshtrial.report import palette, tables
 from meshtrial.report.figures import forest
-from meshtrial.report.markup import style_sheet
 from meshtrial.vocabulary import VerdictLabel, directions, sentence
 
 
@@ -25,10 +24,6 @@ def test_what_was_shown_is_a_difference_or_equivalence():
     called = {word for kind in ("latency", "resource", "level") for word in directions(kind)}
     assert {word for word in VerdictLabel if word.different} == called
     assert {word for word in VerdictLabel if word.conclusive} == {*called, VerdictLabel.EQUIVALENT}
-
-
-def test_a_kind_without_words_of_its_own_is_a_level():
-    assert directions("quality") == (VerdictLabel.HIGHER, VerdictLabel.LOWER)
 
 
 def test_a_sentence_is_a_plain_text():
@@ -50,9 +45,3 @@ def test_tables_and_figures_take_sign_tone_and_meaning_from_here(monkeypatch: py
     assert "@ equivalent: shown to be as good as none" in repr(table)
     assert "@ equivalent" in figure
     assert not [shown for shown in (html, repr(table), figure) if before in shown]
-
-
-def test_style_sheets_take_the_colours_of_the_palette():
-    for name, (light, dark) in palette.TONES.items():
-        assert f"--mt-{name}: {light}" in style_sheet()
-        assert f"--mt-{name}: {dark}" in style_sheet("page.css")

@@ -16,12 +16,9 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return pauses
 
 
-def test_what_is_done_at_once_is_not_waited_for(slept):
+def test_the_first_result_that_is_done_is_returned(slept):
     assert waiting.until(lambda: "here", 1.0, 0.5) == "here"
     assert slept == []
-
-
-def test_the_first_look_that_is_done_comes_back(slept):
     looks = iter([1, 3, 5, 7])
     assert waiting.until(lambda: next(looks), 10.0, 0.5, lambda seen: seen >= 5) == 5
     assert slept == [0.5, 0.5]

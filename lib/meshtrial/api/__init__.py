@@ -1,5 +1,5 @@
-"""What notebooks and scripts use, and nothing below it: ``import meshtrial as mt``.
+"""The public interface for notebooks and scripts: ``import meshtrial as mt``.
 
-Studies and comparisons are objects whose numbers come as polars frames with documented columns; figures, tables and
-sections take such an object and show themselves. Nothing is computed here that the rooms below do not compute.
+Studies and comparisons are objects that return polars frames with documented columns. Figures, tables and sections are
+made from such an object and display themselves. All computation is done in the rooms below.
 """

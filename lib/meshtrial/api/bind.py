@@ -1,6 +1,6 @@
-"""Functions of a study's record, as functions of a :class:`~meshtrial.api.study.RecordedStudy`.
+"""Turn functions of a study's record into functions of a :class:`~meshtrial.api.study.RecordedStudy`.
 
-Whatever is shown of a study that was analysed again after the fact passes here, and gets its mark here.
+Their results for a study that was re-analysed after the fact are marked here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 
 def of_study(function: Callable[Concatenate[StudyData, P], R]) -> Callable[Concatenate[RecordedStudy, P], R]:
-    """The same function of a recorded study; ``help()`` and type checkers see its own parameters."""
+    """Return the function for a recorded study; ``help()`` and type checkers see its own parameters."""
 
     def call(study: RecordedStudy, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return marked(function(study.data, *args, **kwargs), study.after_the_fact)
@@ -28,7 +28,7 @@ def of_study(function: Callable[Concatenate[StudyData, P], R]) -> Callable[Conca
 
 
 def of_record(function: Callable[Concatenate[StudyData, P], R]) -> Callable[Concatenate[RecordedStudy, P], R]:
-    """The same of what was declared and recorded, whatever is asked of it after the fact."""
+    """Return the function for the declared analysis of a recorded study, without any re-analysis after the fact."""
 
     def call(study: RecordedStudy, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return function(study.recorded, *args, **kwargs)
@@ -43,6 +43,6 @@ def _like(
     call.__doc__ = (function.__doc__ or "").replace("data : StudyData", "study : RecordedStudy")
     signature = inspect.signature(function)
     first, *rest = signature.parameters.values()
-    shown = first.replace(name="study", annotation="RecordedStudy", kind=inspect.Parameter.POSITIONAL_ONLY)
-    call.__dict__["__signature__"] = signature.replace(parameters=[shown, *rest])
+    study = first.replace(name="study", annotation="RecordedStudy", kind=inspect.Parameter.POSITIONAL_ONLY)
+    call.__dict__["__signature__"] = signature.replace(parameters=[study, *rest])
     return call

@@ -1,4 +1,4 @@
-"""Results that are already there, compared: what ``meshtrial compare`` does, as an object."""
+"""Comparisons of existing results as an object, like ``meshtrial compare``."""
 
 from __future__ import annotations
 
@@ -22,56 +22,56 @@ Files: TypeAlias = str | Path | Sequence[str | Path]
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Displayable):
-    """Runs of several treatments, judged by the same inference as a study.
+    """Runs of several treatments, analysed with the same statistics as a study.
 
     Attributes
     ----------
     outcome : Outcome
-        The comparison as the library itself holds it.
+        The comparison as the library represents it.
     """
 
     outcome: Outcome
 
     @property
     def responses(self) -> tuple[str, ...]:
-        """What was compared, in the order asked for."""
+        """Names of the compared responses, in the requested order."""
         return tuple(metric.name for metric in self.outcome.metrics)
 
     def verdicts(self) -> pl.DataFrame:
-        """One row per response and treatment; the columns are those of a study's verdicts."""
+        """Return one row per response and treatment, with the columns of a study's verdicts."""
         return verdict_frame(self.outcome.rows)
 
     def limits(self) -> Fragment:
-        """What so many runs can show at all."""
+        """Return the smallest possible p-values for this number of runs."""
         return page.limits(self.outcome)
 
     def table(self) -> Fragment:
-        """Every contrast: values, change, interval, verdict."""
+        """Return a table of all contrasts: values, change, interval, verdict."""
         return page.verdicts(self.outcome)
 
     def forest(self) -> Figure:
-        """Ratio to the baseline with interval and margin, one line per contrast."""
+        """Draw the ratio to the baseline with interval and margin, one line per contrast."""
         return page.ratios(self.outcome)
 
     def every_run(self, response: str = "") -> Figure:
-        """One response of every run.
+        """Draw one response of every run.
 
         Parameters
         ----------
         response : str, optional
-            As in :attr:`responses`; the first where it is left out.
+            One of :attr:`responses`; by default the first.
         """
         for metric in self.outcome.metrics:
             if response in ("", metric.name):
                 return page.every_run(self.outcome, metric)
-        raise UsageError(f"every_run({response!r}): was not compared; there are {', '.join(self.responses)}")
+        raise UsageError(f"every_run({response!r}): was not compared; choose one of {', '.join(self.responses)}")
 
     def warnings(self) -> Fragment:
-        """What a reader must know, and how it was computed."""
+        """Return all warnings, and the method."""
         return page.warnings(self.outcome)
 
     def laid_out(self, form: Form) -> str:
-        """Its table in one of its forms."""
+        """Return the table in one of its forms."""
         return self.table().laid_out(form)
 
 
@@ -88,36 +88,36 @@ def compare(
     force: bool = False,
     name: str = "baseline",
 ) -> Comparison:
-    """Compare load-test results that are already there: files of fortio and of other load generators, a run each.
+    """Compare existing result files of fortio and other load generators; each file is one run.
 
     Parameters
     ----------
     baseline : path, pattern, folder, or several of them
-        One file is one run.
+        Files of the baseline.
     treatments : mapping of str to the same
-        What is compared with it, by name.
+        Files of each treatment, by its name.
     responses : str, optional
-        ``p50,p99`` where left out. The first three are corrected by Holm, others are exploratory.
+        By default ``p50,p99``. The first three are primary (Holm's correction), others are exploratory.
     margin : str, optional
-        What is too small to matter: ``5%``, ``p50=5%,p99=10%``, ``p50=0.2ms``. What is not given keeps its default;
-        ``5%,0ms`` is without an absolute floor.
+        Largest change that does not matter: ``5%``, ``p50=5%,p99=10%``, ``p50=0.2ms``. Parts that are left out keep
+        their default; ``5%,0ms`` has no absolute floor.
     pair_by : str, optional
-        ``order``, ``label`` or ``name``, where runs of the treatments belong together.
+        How runs of the treatments are paired: ``order``, ``label`` or ``name``. By default they are not paired.
     merge : bool, optional
-        The files of one folder are the generators of one run.
+        Whether the files of one folder are load generators of one run.
     alpha : float, optional
         Error level of a family.
     sample_floor : float, optional
-        Requests of a run that must lie beyond a percentile.
+        Number of requests of a run that must lie beyond a percentile.
     force : bool, optional
-        Compare what differs in its load all the same, and name it.
+        Whether to compare runs with different loads, and list the differences.
     name : str, optional
-        What the baseline is called.
+        Name of the baseline.
 
     Raises
     ------
     MeshtrialError
-        Where a file cannot be read, or what it holds cannot be compared, with every reason.
+        If a file cannot be read, or the files cannot be compared; the message lists all reasons.
 
     Examples
     --------
@@ -129,7 +129,7 @@ def compare(
     ['slower']
     """
     if not treatments:
-        raise UsageError("treatments: names none, e.g. {'istio': 'istio/*.json'}")
+        raise UsageError("treatments: is empty; give e.g. {'istio': 'istio/*.json'}")
     request = Request(
         _named(name, baseline),
         tuple(_named(treatment, files) for treatment, files in treatments.items()),
@@ -155,19 +155,19 @@ def compare_table(
     alpha: float = 0.05,
     force: bool = False,
 ) -> Comparison:
-    """Compare the runs of a CSV or Parquet with the columns run, block, treatment, response, value and maybe unit.
+    """Compare the runs of a CSV or Parquet table: run, block, treatment, response, value and optionally unit.
 
     Parameters
     ----------
     path : str or Path
     baseline : str
-        A name of the column ``treatment``.
+        A value of the column ``treatment``.
     treatments : sequence of str, optional
-        All others where none are named.
+        By default all other values of that column.
     where : mapping of str to str, optional
-        Only rows with these values in these columns.
+        Use only rows with these values in these columns.
     responses, margin, alpha, force
-        As in :func:`compare`; without ``responses`` all of the table. A block makes the runs paired.
+        As in :func:`compare`; by default all responses of the table. A block pairs its runs.
 
     Examples
     --------
@@ -175,7 +175,7 @@ def compare_table(
     >>> printed = {"experiment": "details, old app"}
     >>> found = mt.compare_table("data/published/ambient_2024.csv", "none", where=printed, responses="p50")
     >>> found.limits()
-    3 blocks: the smallest possible p is 2/8 = 0.25. Nothing below 0.25 is possible, ... it takes at least 6 blocks.
+    3 blocks: the smallest possible p is 2/8 = 0.25. Nothing below 0.25 is possible, ... at least 6 blocks are needed.
     """
     request = Request(
         Named(baseline),
@@ -193,7 +193,7 @@ def compare_table(
 def _named(name: str, files: Files) -> Named:
     patterns = [files] if isinstance(files, str | Path) else list(files)
     if not name:
-        raise UsageError("treatment '': a name is needed")
+        raise UsageError("treatment '': the name is empty; give one")
     if not patterns:
-        raise UsageError(f"treatment {name!r}: names no file")
+        raise UsageError(f"treatment {name!r}: has no files; give a path or pattern")
     return Named(name, tuple(map(str, patterns)))

@@ -1,4 +1,4 @@
-"""What tables and figures of one's own are made of, so that they look, read and are printed like the library's.
+"""Building blocks for your own tables and figures in the style of the library.
 
 Examples
 --------
@@ -7,7 +7,7 @@ Examples
 ...     mt.display.Column("mesh", lambda row: row[0]),
 ...     mt.display.Column("p50", lambda row: mt.display.Cell(mt.display.change(row[1]), row[1]), numeric=True),
 ... ]
->>> mt.display.Table.of("Against no mesh", columns, [("linkerd", 1.08), ("istio", 1.25)]).fragment()
+>>> mt.display.Table.from_rows("Against no mesh", columns, [("linkerd", 1.08), ("istio", 1.25)]).fragment()
 Against no mesh
 mesh         p50
 linkerd   +8.0...%
@@ -17,10 +17,9 @@ istio    +25.0...%
 from __future__ import annotations
 
 from meshtrial.report import Figure, Fragment
-from meshtrial.report.figures.common import factor_axis
 from meshtrial.report.markup import Cell, Column, Table
 from meshtrial.report.palette import HUES, INK
-from meshtrial.report.sheet import TICKS, panels, rows
+from meshtrial.report.sheet import TICKS, factor_axis, panels, rows
 from meshtrial.report.wording import TIMES, change, declared_percent, percent, plain
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Figures of a recorded study: each shows itself in a notebook, with its alt text and the numbers that it draws.
+"""Figures of a recorded study. Each displays itself in a notebook and has alternative text and a table of its data.
 
 Examples
 --------
@@ -34,10 +34,10 @@ strip = of_study(drawn.strip)
 drift = of_study(drawn.drift)
 power = of_study(drawn.power)
 pairs = of_study(drawn.pairs)
-# Of one run.
+# For one run.
 requests_over_time = of_record(drawn.requests_over_time)
 components_over_time = of_record(drawn.components_over_time)
-# Of studies that search capacity, let a rate rise, inject delays, or scale out.
+# For studies that search capacity, raise the rate, inject delays, or scale out.
 capacity = of_study(drawn.capacity)
 ramp = of_study(drawn.ramp)
 detection = of_study(drawn.detection)
@@ -50,7 +50,7 @@ configuration_against_endpoints = of_study(drawn.configuration_against_endpoints
 
 
 def two_studies(study: RecordedStudy, other: RecordedStudy) -> Figure:
-    """The verdicts of two studies, A and B, on the same axes, each as it was declared.
+    """Draw the declared verdicts of two studies, A and B, on the same axes.
 
     Parameters
     ----------
@@ -66,5 +66,5 @@ def two_studies(study: RecordedStudy, other: RecordedStudy) -> Figure:
     return drawn.two_studies(study.recorded, other.recorded)
 
 
-if not TYPE_CHECKING:  # a type checker takes what is assigned above for public, and no list that it must compute
-    __all__ = [name for name, one in vars(drawn).items() if isfunction(one) and name in globals()]
+if not TYPE_CHECKING:  # type checkers treat assigned names as public, and cannot evaluate a computed list
+    __all__ = [name for name, value in vars(drawn).items() if isfunction(value) and name in globals()]

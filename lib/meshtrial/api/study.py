@@ -1,4 +1,4 @@
-"""A recorded study as an object: opened, or measured now; and what the columns of its frames mean."""
+"""A recorded study as an object, opened or measured now, and the meaning of its frames' columns."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from meshtrial.run.trial import Trial
 class RecordedStudy:
     """A study that was measured and analysed.
 
-    ``mt.columns("verdicts")`` and so on say what the columns of its frames mean. The examples of its methods are of the
-    ``study`` that is opened here.
+    ``mt.columns("verdicts")`` explains the columns of a frame. The examples of the methods use the ``study`` opened
+    below.
 
     Attributes
     ----------
     data : StudyData
-        The record as the library itself reads it.
+        The record as the library represents it.
     after_the_fact : str
-        What was chosen after the runs, and what was declared instead (:meth:`reanalyse`); empty for the study's own
-        verdicts. Whatever is shown of it says so.
+        What :meth:`reanalyse` changed, and what was declared; empty for the study's own verdicts. All figures and
+        tables show it.
     whole : StudyData or None
-        The record as it was made, where ``data`` is another analysis of it or a part.
+        The original record, if ``data`` is a re-analysis or a part of it.
 
     Examples
     --------
@@ -52,7 +52,7 @@ class RecordedStudy:
 
     @property
     def recorded(self) -> StudyData:
-        """The record as it was made, and analysed as it was declared."""
+        """The original record with its declared analysis."""
         return self.whole or self.data
 
     @property
@@ -62,17 +62,17 @@ class RecordedStudy:
 
     @property
     def question(self) -> str:
-        """What it asks."""
+        """The question of the study."""
         return self.data.plan.study.question
 
     @property
     def path(self) -> Path:
-        """Its folder."""
+        """The folder of the study."""
         return self.data.path
 
     @property
     def treatments(self) -> tuple[str, ...]:
-        """What was compared, the baseline first and its A/A twin after it, unless the plan says otherwise."""
+        """Names of the treatments in the order of the plan, usually the baseline and its A/A twin first."""
         return tuple(treatment.name for treatment in self.data.plan.study.treatments)
 
     @property
@@ -81,7 +81,7 @@ class RecordedStudy:
         return self.data.plan.study.primary
 
     def verdicts(self) -> pl.DataFrame:
-        """One row per contrast, response and load: what was decided, with estimate, interval and tests.
+        """Return one row per contrast, response and load: verdict, estimate, interval and tests.
 
         Examples
         --------
@@ -94,54 +94,54 @@ class RecordedStudy:
     def reanalyse(
         self, *, margin: str = "", alpha: float | None = None, baseline: str = "", pairs: bool = False
     ) -> RecordedStudy:
-        """Judge the same runs under another margin, error level or baseline, chosen after the fact.
+        """Analyse the same runs with another margin, error level or baseline, chosen after the fact.
 
-        The study's own verdicts stay what they are. Everything shown of what is returned is marked with what was
-        declared instead, and all its verdicts are exploratory. Each call starts from what was declared.
+        The study's own verdicts do not change. Everything shown of the returned study is marked with what was
+        declared, and all its verdicts are exploratory. Each call starts from the declared analysis.
 
         Parameters
         ----------
         margin : str, optional
-            ``10%``, ``0.2ms`` or ``10%,0.2ms`` for every response, ``p50=5%,p99=10%`` for some; what is not given
-            stays as it was declared.
+            ``10%``, ``0.2ms`` or ``10%,0.2ms`` for every response, ``p50=5%,p99=10%`` for some; others keep the
+            declared margin.
         alpha : float, optional
             Error level of a family.
         baseline : str, optional
-            A treatment: all others are compared with it, in one family a response and load.
+            A treatment with which all others are compared, in one family per response and load.
         pairs : bool, optional
-            All pairs of treatments too, in a family of their own: :func:`meshtrial.tables.ranks` then ranks them.
+            Also compare all pairs of treatments, in a separate family; :func:`meshtrial.tables.ranks` ranks them.
 
         Raises
         ------
         UsageError
-            For a margin, level or treatment that cannot be.
+            If the margin, level or treatment is invalid.
 
         Examples
         --------
         >>> wide = study.reanalyse(margin="p50=200%")
-        >>> [one.verdicts().row(0, named=True)["sentence"] for one in (study, wide)]
+        >>> [each.verdicts().row(0, named=True)["sentence"] for each in (study, wide)]
         ['slower (material)', 'slower (below margin)']
         >>> wide.after_the_fact.replace("\u00a0", " ")
         'margin of p50 latency 200 % instead of 5 %, declared before the runs'
         """
         again = reanalyse(self.recorded, margin=margin, alpha=alpha, baseline=baseline, pairs=pairs)
-        return RecordedStudy(again.data, again.said, self.recorded)
+        return RecordedStudy(again.data, again.changes, self.recorded)
 
     def only(self, *, treatments: Sequence[str] = (), loads: Sequence[str] = ()) -> RecordedStudy:
-        """The same study with some of its treatments and loads shown; every number stays what it was.
+        """Return the same study with only some of its treatments and loads; no number changes.
 
-        Families are those of the whole study, so hiding a treatment corrects nothing less. What the shown ones are
-        compared with, and the A/A twin, stay.
+        Corrections still cover the families of the whole study. Baselines of the remaining treatments and the A/A twin
+        are always kept.
 
         Parameters
         ----------
         treatments, loads : sequence of str, optional
-            Names, and labels of loads; none is all of them.
+            Names of treatments and labels of loads; by default all.
 
         Raises
         ------
         UsageError
-            For a treatment or load that the study does not have.
+            If the study has no such treatment or load.
 
         Examples
         --------
@@ -151,7 +151,7 @@ class RecordedStudy:
         return RecordedStudy(subset(self.data, treatments, loads), self.after_the_fact, self.recorded)
 
     def runs(self) -> pl.DataFrame:
-        """One row per run and attempt, valid or not, in the order in which they ran.
+        """Return one row per run and attempt, valid or not, in the order in which they ran.
 
         Examples
         --------
@@ -173,7 +173,7 @@ class RecordedStudy:
         return frame_of(rows, RUNS)
 
     def responses(self) -> pl.DataFrame:
-        """One row per run and response, in the units in which they are stored: what the verdicts are computed from.
+        """Return one row per run and response, in stored units: the data behind the verdicts.
 
         Examples
         --------
@@ -182,17 +182,17 @@ class RecordedStudy:
         >>> p50.group_by("treatment").agg(pl.col("value").median() * 1e3).sort("value")["treatment"].to_list()[-1]
         'node-proxy'
         """
-        return self.data.table.select(pl.col(name).cast(one.kind) for name, one in RESPONSES.items())
+        return self.data.table.select(pl.col(name).cast(column.kind) for name, column in RESPONSES.items())
 
     def requests(self, run_id: str, attempt: int = 1) -> pl.DataFrame:
-        """One row per request of one run.
+        """Return one row per request of one run.
 
         Parameters
         ----------
         run_id : str
             As in :meth:`runs`.
         attempt : int, optional
-            2 for the repeat of a run that was not valid.
+            2 for the repeat of a failed run.
 
         Examples
         --------
@@ -200,10 +200,10 @@ class RecordedStudy:
         300
         """
         requests = self.data.latency(self.data.find_run(run_id, attempt))
-        return requests.select(pl.col(name).cast(one.kind) for name, one in REQUESTS.items())
+        return requests.select(pl.col(name).cast(column.kind) for name, column in REQUESTS.items())
 
     def series(self, run_id: str, attempt: int = 1) -> pl.DataFrame:
-        """One run over its time, second by second: requests, and CPU and memory of its components.
+        """Return one run second by second: its requests, and CPU and memory of its components.
 
         Parameters
         ----------
@@ -219,7 +219,7 @@ class RecordedStudy:
         return self.data.series(self.data.find_run(run_id, attempt))
 
     def logs(self, run_id: str, attempt: int = 1) -> tuple[str, ...]:
-        """Names of the logs that were kept of one run; :func:`mt.tables.run_log` shows one.
+        """Return the names of the recorded logs of one run; :func:`mt.tables.run_log` shows one.
 
         Examples
         --------
@@ -235,13 +235,13 @@ class RecordedStudy:
 
 
 def recorded_studies() -> dict[str, Path]:
-    """What :func:`open_study` can open here: the samples of the checkout first, then what was recorded, newest first.
+    """List the studies that :func:`open_study` can open: samples first, then recorded studies, newest first.
 
     Returns
     -------
     dict of str to Path
-        ``<study>-<UTC>-<hash>`` to its folder, or to its file where it is packed. Each once: a folder goes before the
-        file that it came from.
+        ``<study>-<UTC>-<hash>`` to its folder, or to the file of a packed study. Each is listed once; a folder takes
+        precedence over the file that it came from.
 
     Examples
     --------
@@ -253,17 +253,17 @@ def recorded_studies() -> dict[str, Path]:
 
 
 def open_study(path: str | Path) -> RecordedStudy:
-    """Open a study that was recorded and analysed; nothing is computed or written.
+    """Open a study that was recorded and analysed, without computing or writing anything.
 
     Parameters
     ----------
     path : str or Path
-        Its folder, e.g. one that ``meshtrial status`` lists.
+        Folder of the study, e.g. one that ``meshtrial status`` lists.
 
     Raises
     ------
     MeshtrialError
-        Where it is no such folder, or was never analysed (``meshtrial report FOLDER`` does).
+        If there is no such folder, or the study was never analysed (run ``meshtrial report FOLDER``).
 
     Examples
     --------
@@ -277,25 +277,25 @@ def open_study(path: str | Path) -> RecordedStudy:
     return RecordedStudy(read_study(StudyStore.open(Path(path).expanduser().resolve())))
 
 
-def run(name: str, /, *, tell: Callable[[str], None] | None = None, **parameters: Any) -> RecordedStudy:
-    """Measure a study, or what is missing of one, and analyse it. This takes minutes to days.
+def run(name: str, /, *, progress: Callable[[str], None] | None = None, **parameters: Any) -> RecordedStudy:
+    """Measure a study, or the missing runs of one, and analyse it. This takes minutes to days.
 
     Parameters
     ----------
     name : str
         ``ambient_vs_no_mesh``, ``feature_impact``, ``mesh_comparison``, ``scale_out``, ``calibration`` or
         ``decomposition``.
-    tell : callable, optional
-        Gets lines of text, one before every run. Without it there is a bar in a notebook, a line that changes on a
+    progress : callable, optional
+        Called with a line of text before every run. By default progress is a bar in a notebook, a changing line on a
         terminal, and lines elsewhere.
     **parameters
-        Those of the notebook of that name. With ``study_dir`` the study in that folder is continued; with
-        ``measure=False`` besides, it is only analysed again.
+        Parameters of the notebook of that name. ``study_dir`` resumes the study in that folder; with
+        ``measure=False`` it is only analysed again.
 
     Raises
     ------
     MeshtrialError
-        Before anything is measured: a parameter that is not known or not allowed, or a tool that is missing.
+        Before anything is measured, if a parameter is unknown or invalid, or a tool is missing.
 
     Examples
     --------
@@ -305,29 +305,29 @@ def run(name: str, /, *, tell: Callable[[str], None] | None = None, **parameters
     meshtrial.errors.UsageError: parameter 'rsp' is not known: did you mean rps? must be one of profile, ...
     """
     given = {key: str(value) if isinstance(value, Path) else value for key, value in parameters.items()}
-    return RecordedStudy(Trial(name, given).run(tell))
+    return RecordedStudy(Trial(name, given).run(progress))
 
 
 def run_notebook(name: str) -> RecordedStudy:
-    """The same with the parameters that this notebook's parameter cells have set, by hand or by papermill.
+    """Measure a study with the parameters of this notebook's parameter cells, edited by hand or set by papermill.
 
-    A parameter that the study does not know is refused: papermill itself only warns.
+    An unknown parameter is an error; papermill itself only warns of it.
 
     Parameters
     ----------
     name : str
-        The study.
+        Name of the study.
     """
     return RecordedStudy(Trial.from_notebook(name).run())
 
 
 def columns(frame: str) -> pl.DataFrame:
-    """What the columns of a frame mean.
+    """Explain the columns of a frame.
 
     Parameters
     ----------
     frame : str
-        ``verdicts``, ``runs``, ``responses``, ``requests`` or ``series``: the method that returns it.
+        ``verdicts``, ``runs``, ``responses``, ``requests`` or ``series``: the method that returns the frame.
 
     Returns
     -------
@@ -341,9 +341,9 @@ def columns(frame: str) -> pl.DataFrame:
     ('deploy_s', 'Float64', 's', 'from nothing to ready')
     """
     if frame not in FRAMES:
-        raise UsageError(f"columns({frame!r}): is no frame; there are {', '.join(FRAMES)}")
+        raise UsageError(f"columns({frame!r}): no such frame; choose one of {', '.join(FRAMES)}")
     return pl.DataFrame(
-        [(name, str(one.kind), one.unit, one.meaning) for name, one in FRAMES[frame].items()],
+        [(name, str(column.kind), column.unit, column.meaning) for name, column in FRAMES[frame].items()],
         schema=["name", "type", "unit", "meaning"],
         orient="row",
     )

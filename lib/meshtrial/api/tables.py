@@ -1,11 +1,11 @@
-"""Tables and sentences of a recorded study: HTML in a notebook, aligned text elsewhere.
+"""Tables and sentences of a recorded study, as HTML in a notebook and as aligned text elsewhere.
 
 Examples
 --------
 >>> import meshtrial as mt
 >>> study = mt.open_study("data/sample/ambient_vs_no_mesh/20261121T211720Z-77c58730")
 >>> mt.tables.headline(study).partition(" is ")[0]
-'Against none, at 300 requests a second over 4 connections: node-proxy'
+'Against none, at 300 requests per second over 4 connections: node-proxy'
 >>> mt.tables.verdict_table(study)._repr_html_().count("<table") > 0
 True
 """
@@ -42,13 +42,13 @@ design = of_record(made.design)
 method_and_limits = of_record(made.method_and_limits)
 provenance = of_record(made.provenance)
 citation = of_record(made.citation)
-# Of one run.
+# For one run.
 run_facts = of_record(made.run_facts)
 run_gates = of_record(made.run_gates)
 run_proofs = of_record(made.run_proofs)
 run_resources = of_record(made.run_resources)
 run_log = of_record(made.run_log)
-# Of studies that inject delays, scale out, restart or change something, or take a cost apart.
+# For studies that inject delays, scale out, restart or change something, or decompose a cost.
 aa_table = of_study(made.aa_table)
 decomposition = of_study(made.decomposition)
 generators = of_study(made.generators)
@@ -60,7 +60,7 @@ changes = of_study(made.changes)
 
 
 def moved(study: RecordedStudy) -> Fragment:
-    """Verdicts that are others after the fact than the study declared.
+    """List the verdicts that differ between a re-analysis after the fact and the declared analysis.
 
     Parameters
     ----------
@@ -78,20 +78,20 @@ def moved(study: RecordedStudy) -> Fragment:
 
 
 def between(study: RecordedStudy, *others: RecordedStudy) -> Fragment:
-    """Recorded studies of one question, each as it was declared: what agrees, what differs, how much days vary.
+    """Compare the declared verdicts of recorded studies of one question: agreement, differences, variation of days.
 
-    What ``meshtrial compare DIR DIR`` prints.
+    ``meshtrial compare DIR DIR`` prints the same.
 
     Parameters
     ----------
     study : RecordedStudy
-        The one that the others are held against.
+        The study that the others are compared with.
     *others : RecordedStudy
 
     Raises
     ------
     UsageError
-        Where they ask different questions, or have no load and no contrast in common.
+        If they ask different questions, or have no load and no contrast in common.
 
     Examples
     --------
@@ -102,29 +102,29 @@ def between(study: RecordedStudy, *others: RecordedStudy) -> Fragment:
     Traceback (most recent call last):
     meshtrial.errors.UsageError: one study: name two or more of the same question
     """
-    studies = [one.recorded for one in (study, *others)]
+    studies = [each.recorded for each in (study, *others)]
     return made.between(studies, compare(studies), differences(studies))
 
 
 def simulated_studies(seed: int = 1, studies: int = 400) -> Fragment:
-    """How often the inference is wrong on simulated studies whose truth is known.
+    """Compute how often the inference is wrong on simulated studies whose truth is known.
 
     Parameters
     ----------
     seed : int, optional
     studies : int, optional
-        Of every situation; 4000 for figures that one may quote.
+        Number per situation; use 4000 for numbers to publish.
     """
     return made.simulation_checks(stats.run_all(seed, studies))
 
 
 def simulated_under_noise_of(study: RecordedStudy, seed: int = 1, studies: int = 400) -> Fragment:
-    """The same under the noise that a study's baseline and its A/A twin recorded.
+    """Compute the same under the recorded noise of a study's baseline and its A/A twin.
 
     Parameters
     ----------
     study : RecordedStudy
-        With at least four complete blocks.
+        A study with at least four complete blocks.
     seed, studies : int, optional
         As in :func:`simulated_studies`.
     """
@@ -132,8 +132,8 @@ def simulated_under_noise_of(study: RecordedStudy, seed: int = 1, studies: int =
     return made.simulation_checks(tuple(rows))
 
 
-if not TYPE_CHECKING:  # a type checker takes what is assigned above for public, and no list that it must compute
-    __all__ = [name for name, one in vars(made).items() if isfunction(one) and name in globals()] + [
+if not TYPE_CHECKING:  # type checkers treat assigned names as public, and cannot evaluate a computed list
+    __all__ = [name for name, value in vars(made).items() if isfunction(value) and name in globals()] + [
         "simulated_studies",
         "simulated_under_noise_of",
     ]

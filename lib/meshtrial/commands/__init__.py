@@ -1,4 +1,4 @@
-"""One verb a module: each has ``run(arguments, out) -> exit code``, and ``add(command)`` where it has options.
+"""One command per module: ``run(arguments, out)`` returns the exit code; ``add(command)`` declares the options.
 
-`gating` is no verb: the options that three of them share.
+`gating` and `limits` are shared by several commands.
 """

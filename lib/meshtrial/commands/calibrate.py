@@ -1,4 +1,4 @@
-"""``meshtrial calibrate``: the inference on known truth, as printed in docs/explanation/calibration.md."""
+"""``meshtrial calibrate``: apply the inference to simulated studies whose truth is known."""
 
 import argparse
 import time
@@ -13,13 +13,14 @@ FULL, QUICK = 4000, 1000
 
 def add(command: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    command.add_argument("--full", action="store_true", help=f"up to {FULL} studies per cell instead of {QUICK}")
-    command.add_argument("--seed", type=int, default=1, help="of the simulation (default 1)")
-    command.add_argument("--from", dest="source", type=Path, metavar="DIR", help="also under a recorded study's noise")
+    option = command.add_argument
+    option("--full", action="store_true", help=f"simulate {FULL} studies per cell instead of {QUICK}")
+    option("--seed", type=int, default=1, help="seed of the simulation (default 1)")
+    option("--from", dest="source", type=Path, metavar="DIR", help="also simulate the noise of a recorded study")
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
-    """Execute the command; exit 1 when a check does not hold."""
+    """Execute the command; return 1 if a check does not hold."""
     began = time.monotonic()
     recorded = None if arguments.source is None else recorded_noise_logs(arguments.source)
     rows = stats.run_all(arguments.seed, FULL if arguments.full else QUICK, recorded=recorded)
@@ -32,7 +33,6 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         verdict = "holds" if row.passed else "FAILS"
         print(f"  {row.cell:<{width}}  {row.observed:.4f}  {row.rule} {row.nominal:g}  {verdict}", file=out)
     failed = sum(not row.passed for row in rows)
-    spent = time.monotonic() - began
-    many = f"{len(rows)} checks, up to {rows[0].repetitions} studies per cell"
-    print(f"\n{many}, {failed} do not hold ({spent:.0f} s)", file=out)
+    count = f"{len(rows)} checks, up to {rows[0].repetitions} studies per cell"
+    print(f"\n{count}, {failed} do not hold ({time.monotonic() - began:.0f} s)", file=out)
     return 1 if failed else 0

@@ -1,14 +1,14 @@
-"""``meshtrial compare``: load-test results that somebody already has, or recorded studies, against each other."""
+"""``meshtrial compare``: compare existing load-test results, or recorded studies, with each other."""
 
 from __future__ import annotations
 
 import argparse
 import io
 import re
-import shlex
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from meshtrial.commands import gating
 from meshtrial.design.parameters import split_list
@@ -20,54 +20,46 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  meshtrial compare --baseline 'none/*.json' --treatment istio='istio/*.json' --margin p50=5%
-  meshtrial compare --baseline 'none/*.json' --treatment linkerd='linkerd/*.json' --pair-by name
-  meshtrial compare --merge --baseline 'none/*/gen*.json' --treatment 'istio/*/gen*.json'
-  meshtrial compare --baseline 'none/*.txt' --treatment istio='istio/*.txt'      (wrk2 --latency, one file per run)
-  meshtrial compare --table runs.csv --baseline none --treatment istio --metrics p50_ms
-  meshtrial compare data/studies/mesh_comparison/MONDAY data/studies/mesh_comparison/FRIDAY
+  meshtrial compare --baseline 'none/*.json' --treatment istio='istio/*.json'
+  meshtrial compare --baseline 'none/*.txt' --treatment istio='istio/*.txt' \\
+      --pair-by name --margin p50=5%
+  meshtrial compare --merge --baseline 'none/*/gen*' --treatment 'istio/*/gen*'
+  meshtrial compare --table runs.csv --baseline none --treatment istio
+  meshtrial compare data/studies/mesh_comparison/MONDAY \\
+      data/studies/mesh_comparison/FRIDAY
 
-Inputs are files, plain or gzip, each one run: fortio results (version 1.3 on) and access logs; wrk2 and wrk with
---latency; k6 summaries and --out json; vegeta (report -type=json or hist, encode); oha, hey, ghz, Locust (--csv or
---json) and Nighthawk; docs/reference/formats.md says what each carries and what it lacks. Or one table (CSV or
-Parquet) with the columns run, block, treatment, response, value and, where wanted, unit. A block makes the runs
-paired; files are paired only by --pair-by. Folders of recorded studies (or packed ones) of one question are compared
-study by study, with the spread between their days."""
+inputs:
+  files    Each file is one run, plain or gzip. Supported are results of fortio
+           (from 1.3), wrk2, wrk, k6, vegeta, oha, hey, ghz, Locust and
+           Nighthawk; docs/reference/formats.md lists what each contains.
+           Files are paired only with --pair-by.
+  table    One CSV or Parquet file with the columns run, block, treatment,
+           response, value and optionally unit. A block pairs its runs.
+  studies  Folders of recorded studies, or packed studies, of one question.
+           They are compared study by study, with the spread between days."""
 
 
 def add(command: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    command.description = "Judge results that are already there by the same inference as a study."
+    command.description = "Compare existing results with the same statistics as a study."
     command.epilog, command.formatter_class = EXAMPLES, argparse.RawDescriptionHelpFormatter
-    treatment = "NAME=PATTERN"
-    command.add_argument("studies", nargs="*", type=Path, metavar="STUDY_DIR", help="two or more recorded studies")
-    command.add_argument(
-        "--baseline", nargs="+", default=[], metavar=treatment, help="files, a folder, or a table's name"
-    )
-    command.add_argument(
-        "--treatment", nargs="+", action="append", default=[], metavar=treatment, help="may be repeated"
-    )
-    command.add_argument("--table", type=Path, metavar="FILE", help="a tidy CSV or Parquet instead of files")
-    command.add_argument(
-        "--where", action="append", default=[], metavar="COLUMN=VALUE", help="only these rows of the table"
-    )
-    command.add_argument(
-        "--pair-by",
-        choices=("order", "label", "name"),
-        help="runs of the treatments that belong together; else unpaired",
-    )
-    command.add_argument("--merge", action="store_true", help="the files of one folder are generators of one run")
-    command.add_argument("--metrics", default="", metavar="LIST", help="p50,p99 (default); the first three are primary")
-    command.add_argument(
-        "--margin", action="append", default=[], metavar="p50=5%", help="what is too small to matter; also 0.2ms, 5%%"
-    )
-    command.add_argument("--alpha", type=float, default=0.05, help="error level of a family (0.05)")
-    command.add_argument(
-        "--sample-floor", type=float, default=100.0, metavar="N", help="requests that must lie beyond a quantile (100)"
-    )
-    command.add_argument("--force", action="store_true", help="compare what differs all the same, and name it")
-    command.add_argument("--json", type=Path, metavar="OUT", help="write the record")
-    command.add_argument("--html", type=Path, metavar="OUT", help="write one offline page")
+    option, files = command.add_argument, partial(command.add_argument, nargs="+", default=[], metavar="NAME=PATTERN")
+    repeated = partial(command.add_argument, action="append", default=[])
+    option("studies", nargs="*", type=Path, metavar="STUDY_DIR", help="two or more recorded studies")
+    files("--baseline", help="files or a folder of the baseline; with --table, its name there")
+    files("--treatment", action="append", help="files or a folder of a treatment; may be repeated")
+    option("--table", type=Path, metavar="FILE", help="read one tidy CSV or Parquet table instead of files")
+    repeated("--where", metavar="COLUMN=VALUE", help="use only rows of the table with this value; may be repeated")
+    option("--pair-by", choices=("order", "label", "name"), help="pair the runs of the treatments (default: unpaired)")
+    option("--merge", action="store_true", help="treat the files of a folder as load generators of one run")
+    option("--metrics", default="", metavar="LIST", help="responses (default p50,p99); the first three are primary")
+    repeated("--margin", metavar="p50=5%", help="largest change that does not matter; also 5%%, 0.2ms")
+    option("--alpha", type=float, default=0.05, help="error level of a family of contrasts (default 0.05)")
+    floor = "requests that must lie beyond a percentile (default 100)"
+    option("--sample-floor", type=float, default=100.0, metavar="N", help=floor)
+    option("--force", action="store_true", help="compare even if settings differ, and list the differences")
+    option("--json", type=Path, metavar="FILE", help="write all results as JSON")
+    option("--html", type=Path, metavar="FILE", help="write the results as one offline page")
     gating.add(command)
 
 
@@ -75,13 +67,13 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
     if arguments.studies:
         return _studies(arguments, out)
-    # scipy takes a moment to load, which other commands need not wait for.
+    # Importing scipy takes a moment.
     from meshtrial.compare import text
     from meshtrial.compare.request import judge
 
     gate = gating.read(arguments)
-    outcome = judge(_asked(arguments))
-    # The files and the gate do not depend on a reader of the text, who may leave (`| head`).
+    outcome = judge(_request(arguments))
+    # The reader of standard output may go away (`| head`); files and gate do not depend on it.
     below, failure = io.StringIO(), None
     try:
         _write(arguments, outcome, below)
@@ -99,39 +91,43 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 
 def _write(arguments: argparse.Namespace, outcome: Outcome, out: TextIO) -> None:
-    """Write the record and the page where they are asked for."""
-    options = {name: _plain(value) for name, value in vars(arguments).items() if name not in ("run", "verb")}
+    options = {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in vars(arguments).items()
+        if name not in ("run", "verb", "command_line")
+    }
     if arguments.json is not None:
-        from meshtrial.compare import record
+        from meshtrial.records.store import write_json
 
         with writing(arguments.json, UsageError):
-            record.write(arguments.json, outcome, options)
+            arguments.json.parent.mkdir(parents=True, exist_ok=True)
+            write_json(arguments.json, outcome.to_dict(options))
         print(f"\nrecord  {arguments.json}", file=out)
     if arguments.html is not None:
         from meshtrial.compare import page
 
         with writing(arguments.html, UsageError):
-            page.write(arguments.html, outcome, _command(arguments))
+            page.write(arguments.html, outcome, arguments.command_line)
         print(f"page    {arguments.html}", file=out)
 
 
-def _asked(arguments: argparse.Namespace) -> Request:
+def _request(arguments: argparse.Namespace) -> Request:
     from meshtrial.compare.request import Named, Request
 
     if not arguments.baseline:
-        raise UsageError("nothing to compare: give --baseline and --treatment, or the folders of two recorded studies")
+        raise UsageError("there is nothing to compare; give --baseline and --treatment, or two recorded studies")
     if arguments.table is None:
         if arguments.where:
-            raise UsageError("--where: chooses rows of a table; give --table FILE")
+            raise UsageError("--where: selects rows of a table; give --table FILE")
         if not arguments.treatment:
-            raise UsageError("--treatment: is needed, e.g. --treatment istio='istio/*.json'")
+            raise UsageError("--treatment: is missing; give e.g. --treatment istio='istio/*.json'")
         baseline, *treatments = (Named(*_files(words)) for words in (arguments.baseline, *arguments.treatment))
     else:
         if arguments.merge:
-            raise UsageError("--merge: is for files; a table has one number a run already")
+            raise UsageError("--merge: applies to files only; a table already has one number per run")
         if len(arguments.baseline) != 1:
             names = " ".join(arguments.baseline)
-            raise UsageError(f"--baseline: with --table it is one name of the table, not {names}")
+            raise UsageError(f"--baseline: with --table give one treatment of the table, not {names}")
         baseline = Named(arguments.baseline[0])
         treatments = [Named(name) for words in arguments.treatment for word in words for name in split_list(word)]
     for item in arguments.where:
@@ -153,59 +149,36 @@ def _asked(arguments: argparse.Namespace) -> Request:
 
 
 def _files(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """Name and patterns of ``NAME=PATTERN [PATTERN ...]``; a shell may have expanded the pattern."""
+    """Return name and patterns of ``NAME=PATTERN [PATTERN ...]``; a shell may have expanded the pattern."""
     from meshtrial.compare.files import matching
 
     first = words[0]
     name, equals, pattern = first.partition("=")
-    # What matches files as it is written is a pattern: folders may be called mode=A/run=1.
+    # Folders may be called mode=A/run=1, so a word that matches files is a pattern even if it holds "=".
     if not equals or re.search(r"[/*?\[]", name) or matching(first):
         return "", tuple(words)
     if not name or not pattern:
-        raise UsageError(f"{first!r}: is not NAME=PATTERN, e.g. istio='istio/*.json'")
+        raise UsageError(f"{first!r}: must be NAME=PATTERN, e.g. istio='istio/*.json'")
     return name, (pattern, *words[1:])
 
 
 def _studies(arguments: argparse.Namespace, out: TextIO) -> int:
-    """Recorded studies, each as it was analysed, against the first of them."""
+    """Compare recorded studies, as they were analysed, with the first of them."""
     from meshtrial.inference import between, read_study
     from meshtrial.records.store import StudyStore
     from meshtrial.report.tables.between import between as table
 
     if arguments.baseline or arguments.treatment or arguments.html or gating.read(arguments):
         raise UsageError(
-            "recorded studies are compared as they are: leave out --baseline, --treatment, --html and gates"
+            "--baseline, --treatment, --html and gates cannot be used with recorded studies; leave them out"
         )
     for path in arguments.studies:
         if "=" in path.name and not path.exists():
-            raise UsageError(f"{path}: no such study folder; files go behind --baseline and --treatment")
+            raise UsageError(f"{path}: no such study folder; give files with --baseline and --treatment")
     studies = [read_study(StudyStore.open(path.resolve())) for path in arguments.studies]
     compared = between.compare(studies)
-    shown = table(studies, compared, between.differences(studies))
+    print(table(studies, compared, between.differences(studies)).text, file=out)
     if arguments.json is not None:
         between.write(arguments.json, studies, compared)
-    print(shown.text, file=out)
-    if arguments.json is not None:
         print(f"\nrecord  {arguments.json}", file=out)
-    out.flush()
     return 0
-
-
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, Path) else value
-
-
-def _command(arguments: argparse.Namespace) -> str:
-    """The command line that makes the same page again."""
-    words = ["meshtrial", "compare", "--baseline", *arguments.baseline]
-    for treatment in arguments.treatment:
-        words += ["--treatment", *treatment]
-    for name in ("where", "margin"):
-        for item in getattr(arguments, name):
-            words += [f"--{name}", item]
-    for name in ("table", "pair_by", "metrics"):
-        if getattr(arguments, name):
-            words += [f"--{name.replace('_', '-')}", str(getattr(arguments, name))]
-    words += [f"--{name}" for name in ("merge", "force") if getattr(arguments, name)]
-    words += ["--alpha", f"{arguments.alpha:g}", "--sample-floor", f"{arguments.sample_floor:g}"]
-    return shlex.join(words)

@@ -1,4 +1,4 @@
-"""``meshtrial doctor``: checks dependencies and says how to install what is missing."""
+"""``meshtrial doctor``: check dependencies and print how to install what is missing."""
 
 import argparse
 import importlib.metadata
@@ -19,38 +19,39 @@ LAB_PACKAGES = ("jupyterlab", "ipywidgets")
 
 
 def run(_: argparse.Namespace, out: TextIO) -> int:
-    """Execute the command; exit 1 when something is missing that could be had on this machine, and most work needs."""
+    """Execute the command; return 1 if something is missing that most studies need and that can be installed here."""
     print(
         f"meshtrial {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}",
         file=out,
     )
-    print("\neverything needs", file=out)
-    missing = sum([not _say(name, partial(_package, name, "make setup"), out) for name in PACKAGES])
+    print("\nAll commands need", file=out)
+    missing = sum([not _report(name, partial(_package, name, "make setup"), out) for name in PACKAGES])
     print("\n`make lab` needs", file=out)
     for name in LAB_PACKAGES:
-        _say(name, partial(_package, name, "make lab"), out)
-    print("\nlocal studies need", file=out)
-    if _say("Linux with /proc", _host, out):
-        _say("idle cores that", host.advice, out)
+        _report(name, partial(_package, name, "make lab"), out)
+    print("\nLocal studies need", file=out)
+    if _report("Linux with /proc", _host, out):
+        _report("idle cores", host.advice, out)
         for name in ("fortio", "envoy"):
-            missing += not _say(name, partial(_tool, name), out)
-        print("\nsome of them need, and build at their start", file=out)
+            missing += not _report(name, partial(_tool, name), out)
+        print("\nSome local studies need these, and build them when they start", file=out)
         for name in native.commands():
             if name != "fortio":
-                _say(name, partial(_tool, name), out)
-        _say("forkserver (hundreds of sidecars start sooner)", _forkserver, out)
-        _say("ruby (the details apps)", lambda: ", ".join(apps.app("details").versions().values()), out)
-    print("\nbackend=kubernetes needs", file=out)
-    _say("helm (to install meshes)", _helm, out)
-    _say("a cluster", _kubeconfig, out)
+                _report(name, partial(_tool, name), out)
+        _report("forkserver (starts hundreds of sidecars sooner)", _forkserver, out)
+        _report("ruby (for the details apps)", lambda: ", ".join(apps.app("details").versions().values()), out)
+    print("\nStudies on Kubernetes need", file=out)
+    _report("helm (to install meshes)", _helm, out)
+    _report("a cluster", _kubeconfig, out)
     return 1 if missing else 0
 
 
-def _say(what: str, ask: Callable[[], str], out: TextIO) -> bool:
+def _report(name: str, ask: Callable[[], str], out: TextIO) -> bool:
+    """Print whether a dependency is there, with the answer of ``ask`` or the reason of its MeshtrialError."""
     try:
-        print(f"  ok       {what} {ask()}".rstrip(), file=out)
+        print(f"  ok       {name} {ask()}".rstrip(), file=out)
     except MeshtrialError as error:
-        print(f"  missing  {what}: {error}", file=out)
+        print(f"  missing  {name}: {error}", file=out)
         return False
     return True
 
@@ -69,7 +70,7 @@ def _forkserver() -> str:
     if path is None:
         raise MeshtrialError(
             "install a C compiler (Debian, Ubuntu: gcc and libc6-dev), then `python -m meshtrial.native build`; "
-            f"until then {native.WITHOUT}"
+            f"until then {native.NO_FORKSERVER}"
         )
     return f" ({paths.display_path(path)})"
 
@@ -78,7 +79,7 @@ def _package(name: str, command: str) -> str:
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        raise MeshtrialError(f"`{command}` in the checkout installs it") from None
+        raise MeshtrialError(f"run `{command}` in the checkout to install it") from None
 
 
 def _helm() -> str:
@@ -91,5 +92,5 @@ def _helm() -> str:
 def _kubeconfig() -> str:
     path = Path(os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
     if not path.is_file():
-        raise MeshtrialError(f"{path} is not there; set KUBECONFIG, or give kubeconfig= to the study")
-    return f"is configured in {path}; a study checks rights and capacity before it starts"
+        raise MeshtrialError(f"{path}: no such file; set KUBECONFIG, or set kubeconfig for the study")
+    return f"(configured in {path}; a study checks rights and capacity before it starts)"

@@ -1,4 +1,4 @@
-"""``meshtrial export DIR``: verdicts and runs of a study in forms that other programs read."""
+"""``meshtrial export DIR``: write verdicts and runs of a study for other programs."""
 
 import argparse
 from pathlib import Path
@@ -7,14 +7,15 @@ from typing import TextIO
 from meshtrial import paths
 from meshtrial.design.parameters import split_list
 
-_FORMATS = "csv, parquet, json"
+_FORMATS = "csv,parquet,json"
 
 
 def add(command: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    command.add_argument("study_dir", type=Path, metavar="DIR", help="a recorded study, or a packed one")
-    command.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where the files are written")
-    command.add_argument("--format", default="", metavar="LIST", help=f"comma-separated, of {_FORMATS}; all without it")
+    option = command.add_argument
+    option("study_dir", type=Path, metavar="DIR", help="folder of a recorded study, or a packed study")
+    option("--out", type=Path, required=True, metavar="FOLDER", help="folder to write the files to")
+    option("--format", default="", metavar="LIST", help=f"formats to write, comma-separated (default {_FORMATS})")
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:

@@ -1,4 +1,4 @@
-"""``meshtrial fetch``: the records of a study that runs in its cluster, as far as it is, onto this machine."""
+"""``meshtrial fetch``: copy the records of a study that runs in its cluster to this machine."""
 
 import argparse
 from pathlib import Path
@@ -13,16 +13,17 @@ from meshtrial.signals import interruptible
 
 def add(command: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    command.add_argument("--context", default="", help="empty is the current one")
-    command.add_argument("--kubeconfig", default="", help="empty is KUBECONFIG or the usual file")
-    command.add_argument("--namespace", default="meshtrial", help="where the Job is (meshtrial)")
-    command.add_argument("--job", default="meshtrial-study", help="what it is called (meshtrial-study)")
-    command.add_argument("--out", type=Path, metavar="FOLDER", help="where studies go; default: data/studies")
+    option = command.add_argument
+    option("--context", default="", help="context of the kubeconfig file (default: the current one)")
+    option("--kubeconfig", default="", metavar="FILE", help="kubeconfig file (default: KUBECONFIG or ~/.kube/config)")
+    option("--namespace", default="meshtrial", help="namespace of the Job (default meshtrial)")
+    option("--job", default="meshtrial-study", help="name of the Job (default meshtrial-study)")
+    option("--out", type=Path, metavar="FOLDER", help="folder to write studies to (default data/studies)")
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
-    """Execute the command; what is here already is not copied again."""
-    # The Kubernetes client takes a second to load, which other commands need not wait for.
+    """Execute the command; runs that were copied before are not copied again."""
+    # Importing the Kubernetes client takes a second.
     from meshtrial.testbed.kubernetes.client import Cluster
     from meshtrial.testbed.kubernetes.fetching import fetch, volume_of
 
@@ -31,9 +32,9 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     with interruptible(), volume_of(cluster, arguments.namespace, arguments.job) as volume:
         fetched = fetch(volume, root)
     if not fetched:
-        print(f"Job {arguments.job} has not begun a study yet", file=out)
-    for one in fetched:
-        if one.runs:
-            analyse(StudyStore.open(one.path))
-        print(f"{line(one.path)}, {one.new} of them new here", file=out)
+        print(f"Job {arguments.job} has not started a study yet; try again later", file=out)
+    for study in fetched:
+        if study.runs:
+            analyse(StudyStore.open(study.path))
+        print(f"{line(study.path)}, {study.new} new", file=out)
     return 0

@@ -1,6 +1,6 @@
-"""The options of a gate, one group for every command that ends in verdicts, and what they do at its end.
+"""The gate options, shared by all commands that end in verdicts.
 
-What can be wrong with them is found before anything is measured. The files are written whether the gate fires or not.
+They are checked before anything is measured. The files are written whether or not the gate fires.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import argparse
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -22,21 +23,21 @@ if TYPE_CHECKING:
 def add(command: argparse.ArgumentParser) -> None:
     """Declare the options."""
     group = command.add_argument_group(
-        "gate", "for CI; docs/how-to/gate.md says how to choose (exit code 4: the gate fired)"
+        "gate", "For CI, see docs/how-to/ci-gate.md. If the gate fires, the exit code is 4."
     )
-    words = {"action": "append", "default": [], "metavar": "VERDICTS"}
-    group.add_argument("--fail-on", **words, help="fires on any of these, e.g. slower,more or slower:material")  # type: ignore[arg-type]
-    group.add_argument("--require", **words, help="fires unless every primary contrast is one of these: equivalent")  # type: ignore[arg-type]
+    verdicts = partial(group.add_argument, action="append", default=[], metavar="VERDICTS")
+    verdicts("--fail-on", help="fire if any primary contrast has one of these verdicts, e.g. slower,more")
+    verdicts("--require", help="fire unless all primary contrasts have one of these, e.g. equivalent")
     group.add_argument("--summary", type=Path, metavar="FILE.md", help="write the verdict table as Markdown")
     group.add_argument("--junit", type=Path, metavar="FILE.xml", help="write one test case per primary contrast")
 
 
 @dataclass(frozen=True)
 class Gate:
-    """What was asked for."""
+    """The rules of a gate and the files to write."""
 
     rules: Rules
-    summary: Path | None = None  # files to write
+    summary: Path | None = None
     junit: Path | None = None
 
     def __bool__(self) -> bool:
@@ -45,9 +46,9 @@ class Gate:
     def judge(
         self, contrasts: Contrasts, declared: Sequence[DeclaredContrast], alpha: float, title: str, out: TextIO
     ) -> None:
-        """Write the files, say that the gate passes, or raise why it does not, in one line.
+        """Write the files and print that the gate passes; raise GateError with a one-line reason if it fires.
 
-        It goes by every verdict row, the primary contrasts that were declared, and the error level of a family.
+        Arguments are all verdict rows, the declared primary contrasts and the error level of a family.
         """
         if not self:
             return
@@ -70,16 +71,16 @@ class Gate:
             _file("junit", self.junit, summary.junit(title, outcome, contrasts.counted), out)
 
 
-def _file(what: str, path: Path, text: str, out: TextIO) -> None:
+def _file(kind: str, path: Path, text: str, out: TextIO) -> None:
     from meshtrial.records.store import write_text
 
     with writing(path, UsageError):
         write_text(path, text)
-    print(f"{what:<8} {path}", file=out)
+    print(f"{kind:<8} {path}", file=out)
 
 
 def read(arguments: argparse.Namespace) -> Gate:
-    """The checked options, before anything is measured; the folders of the files are made."""
+    """Return the checked options and create the folders of the files; UsageError if a file cannot be written."""
     from meshtrial.inference.gate import read_rules
 
     rules = read_rules(arguments.fail_on, arguments.require)
@@ -92,9 +93,9 @@ def read(arguments: argparse.Namespace) -> Gate:
             with tempfile.TemporaryFile(dir=path.parent):
                 pass
         except OSError as error:
-            raise UsageError(f"--{option} {path}: cannot be written ({error.strerror}); give another file") from error
+            raise UsageError(f"--{option} {path}: cannot be written ({error.strerror}); choose another file") from error
         if path.is_dir():
-            raise UsageError(f"--{option} {path}: is a folder; give a file in it")
+            raise UsageError(f"--{option} {path}: is a folder; name a file in it")
     if arguments.summary is not None and arguments.summary == arguments.junit:
-        raise UsageError(f"--summary and --junit both name {arguments.junit}; give each a file of its own")
+        raise UsageError(f"--summary and --junit both name {arguments.junit}; choose two files")
     return Gate(rules, arguments.summary, arguments.junit)

@@ -1,4 +1,4 @@
-"""``meshtrial history``: one response over all recorded studies of a question, as a page."""
+"""``meshtrial history``: plot one response over all recorded studies of a question, as a page."""
 
 import argparse
 from pathlib import Path
@@ -10,11 +10,10 @@ from meshtrial.errors import MeshtrialError, UsageError
 
 def add(command: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    command.add_argument(
-        "what", nargs="+", metavar="STUDY|DIR", help="a study's name, for all that are recorded; or their folders"
-    )
-    command.add_argument("--response", default="", metavar="NAME", help="p50, p99, path_cpu_s_per_request, ...")
-    command.add_argument("--out", type=Path, metavar="FILE.html", help="where the page goes")
+    option = command.add_argument
+    option("studies", nargs="+", metavar="STUDY|DIR", help="name of a study, for all its recordings, or their folders")
+    option("--response", default="", metavar="NAME", help="response to plot (default: the study's first primary one)")
+    option("--out", type=Path, metavar="FILE.html", help="page to write (default papermill_runs/history-STUDY.html)")
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
@@ -25,25 +24,21 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     from meshtrial.report.pages import write_history
 
     studies = []
-    for path in _folders(arguments.what):
+    for path in _folders(arguments.studies):
         try:
             store = StudyStore.open(path)
             part = part_of(store.plan, store.environment)
             if part is None:
                 studies.append(read_study(store))
             else:
-                print(
-                    f"left out: {path.name} is part {part} of a study; `meshtrial merge` puts them together", file=out
-                )
+                print(f"left out: {path.name} is part {part} of a study; run `meshtrial merge` first", file=out)
         except MeshtrialError as error:
             print(f"left out: {error}", file=out)
     same, others = between.of_one_question(studies)
     for data in others:
-        print(f"left out: {data.path.name} asks something else than {same[0].path.name}", file=out)
+        print(f"left out: {data.path.name} asks another question than {same[0].path.name}", file=out)
     if not same:
-        raise UsageError(
-            f"{' '.join(map(str, arguments.what))}: no study that was analysed; `meshtrial status` lists them"
-        )
+        raise UsageError(f"{' '.join(arguments.studies)}: no analysed study; `meshtrial status` lists the studies")
     name = same[0].plan.study.name
     target = arguments.out or paths.reports_root() / f"history-{name}.html"
     try:
@@ -54,13 +49,13 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     return 0
 
 
-def _folders(what: list[str]) -> list[Path]:
+def _folders(names: list[str]) -> list[Path]:
     from meshtrial.design.studies import STUDIES
     from meshtrial.records.listing import recorded_in
 
     folders: list[Path] = []
-    for item in what:
-        folders += recorded_in(paths.studies_root(), item) if item in STUDIES else [Path(item).resolve()]
+    for name in names:
+        folders += recorded_in(paths.studies_root(), name) if name in STUDIES else [Path(name).resolve()]
     if not folders:
-        raise UsageError(f"{' '.join(what)}: nothing is recorded; `meshtrial status` lists what there is")
+        raise UsageError(f"{' '.join(names)}: no recorded study; `meshtrial status` lists the studies")
     return folders

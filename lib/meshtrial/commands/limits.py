@@ -1,7 +1,7 @@
-"""What the machine may refuse a command, in one line: descriptors, memory, space, rights.
+"""Resource limits of the machine: file descriptors, memory, disk space, permissions.
 
-Limits that are too small for a study are asked for first: libraries in C end a process that runs out of descriptors,
-and the loader's words for too little address space name neither.
+Limits that are too small for a study are checked before it starts. C libraries abort a process that runs out of
+descriptors, and the loader's message on too little address space names neither cause nor remedy.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ import resource
 
 from meshtrial.errors import MissingToolError
 
-# Most that a short study's kernel was seen to take on two cores, 76 and 1.8 GiB, with some to spare.
+# The kernel of a short study on two cores needed up to 76 files and 1.8 GiB; these leave some reserve.
 FILES, ADDRESSES = 128, 2 * 2**30
 _REFUSED = {
     errno.ENOSPC,
@@ -25,33 +25,33 @@ _REFUSED = {
 
 
 def require() -> None:
-    """MissingToolError where a limit is below what a study takes, and may not be raised by ourselves."""
+    """Raise MissingToolError if a limit is below what a study needs and cannot be raised by this process."""
     if (files := _raised(resource.RLIMIT_NOFILE, FILES)) < FILES:
         raise MissingToolError(
-            f"this shell allows {files} open files a process and a study needs {FILES}: `ulimit -n` raises it"
+            f"this shell allows {files} open files per process, and a study needs {FILES}; raise it with `ulimit -n`"
         )
     if (addresses := _raised(resource.RLIMIT_AS, ADDRESSES)) < ADDRESSES:
         raise MissingToolError(
-            f"this shell allows {addresses / 2**30:.2g} GiB of addresses a process and a study needs "
-            f"{ADDRESSES // 2**30}: `ulimit -v unlimited` raises it"
+            f"this shell allows {addresses / 2**30:.2g} GiB of address space per process, and a study needs "
+            f"{ADDRESSES // 2**30}; raise it with `ulimit -v unlimited`"
         )
 
 
 def refusal(error: OSError | MemoryError) -> str | None:
-    """What the machine refused, for a line; None for an error that is not of this kind."""
+    """Return what the machine refused, in one line; None if the error has another cause."""
     if isinstance(error, MemoryError):
-        return "there was not enough memory; free some, or use a larger machine"
+        return "not enough memory; free some, or use a larger machine"
     if error.errno not in _REFUSED:
         return None
     where = f"{error.filename}: " if error.filename else ""
-    return f"{where}{error.strerror}; mend that and give the command again"
+    return f"{where}{error.strerror}; correct this and run the command again"
 
 
-def _raised(kind: int, wanted: int) -> float:
-    """A limit, raised to what is wanted where that is allowed."""
+def _raised(kind: int, minimum: int) -> float:
+    """Raise a soft limit to ``minimum`` if that is allowed, and return the limit."""
     soft, hard = resource.getrlimit(kind)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
+    if soft != resource.RLIM_INFINITY and soft < minimum:
         with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(kind, (wanted, hard))
-            soft = wanted
+            resource.setrlimit(kind, (minimum, hard))
+            soft = minimum
     return float("inf") if soft == resource.RLIM_INFINITY else soft

@@ -1,4 +1,4 @@
-"""``meshtrial pack DIR``: a recorded study as one file, to publish or to send."""
+"""``meshtrial pack DIR``: pack a recorded study into one file."""
 
 import argparse
 from pathlib import Path
@@ -12,10 +12,13 @@ from meshtrial.records.store import StudyStore
 
 def add(command: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    command.add_argument("study_dir", type=Path, metavar="DIR", help="a folder under data/studies")
-    command.add_argument("--out", type=Path, metavar="FILE.zip", help="default: the study's name, here")
+    option = command.add_argument
+    option("study_dir", type=Path, metavar="DIR", help="folder of a recorded study")
+    option(
+        "--out", type=Path, metavar="FILE.zip", help="file to write (default: the name of the study, in this folder)"
+    )
     parts = ", ".join(packed.PARTS)
-    command.add_argument("--without", default="", metavar="PARTS", help=f"comma-separated, what is left out: {parts}")
+    option("--without", default="", metavar="PARTS", help=f"leave out these, comma-separated: {parts}")
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:

@@ -1,4 +1,4 @@
-"""``meshtrial plan``: how many blocks a margin costs on this machine, from a study that was recorded on it."""
+"""``meshtrial plan``: estimate the blocks that a margin needs, from a study recorded on the same machine."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 def add(command: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    command.add_argument("--from", dest="study_dir", type=Path, required=True, metavar="DIR", help="a recorded study")
-    command.add_argument("--margin", help="the effect that matters: 5%%, 0.2ms or 5%%,0.2ms (as in the study)")
-    command.add_argument("--response", default="p50", help="p50 (default), p99, path_cpu_s_per_request, ...")
-    command.add_argument("--power", type=float, default=0.8, help="wanted probability to find it (0.8)")
-    command.add_argument("--alpha", type=float, help="error level of the family (as in the study)")
-    command.add_argument("--contrasts", type=int, metavar="M", help="contrasts of the family (as in the study)")
-    command.add_argument("--json", type=Path, metavar="OUT", help="write what was computed")
+    option = command.add_argument
+    option("--from", dest="study_dir", type=Path, required=True, metavar="DIR", help="folder of a recorded study")
+    option("--margin", help="margin: 5%%, 0.2ms or 5%%,0.2ms (default: as in the study)")
+    option("--response", default="p50", metavar="NAME", help="response to plan for (default p50)")
+    option("--power", type=float, default=0.8, help="probability to detect an effect (default 0.8)")
+    option("--alpha", type=float, help="error level of the family (default: as in the study)")
+    option("--contrasts", type=int, metavar="M", help="contrasts in the family (default: as in the study)")
+    option("--json", type=Path, metavar="OUT", help="write the results as JSON")
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
-    from meshtrial.planning.blocks import plan_of, read
-    from meshtrial.planning.output import report, to_dict
+    from meshtrial.planning.blocks import plan_of, read, report, to_dict
     from meshtrial.records.store import write_json
 
     data = read(arguments.study_dir)
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 
 def ask_of(arguments: argparse.Namespace, data: StudyData) -> PlanRequest:
-    """The checked request; an option that cannot be is named with what is allowed."""
+    """Return the checked request; UsageError names a wrong option and what is allowed."""
     from meshtrial.design.responses import declared_margins, find_response
     from meshtrial.planning.blocks import PlanRequest
 
@@ -52,7 +52,7 @@ def ask_of(arguments: argparse.Namespace, data: StudyData) -> PlanRequest:
     if response.margin is None or response.name not in recorded:
         judged = sorted(name for name in recorded if find_response(name)[0].margin is not None)
         raise UsageError(
-            f"--response {arguments.response}: was not recorded or gets no verdict; there are {', '.join(judged)}"
+            f"--response {arguments.response}: was not recorded or gets no verdict; choose one of {', '.join(judged)}"
         )
     study = data.plan.study
     alpha = study.alpha if arguments.alpha is None else arguments.alpha
@@ -60,14 +60,14 @@ def ask_of(arguments: argparse.Namespace, data: StudyData) -> PlanRequest:
     contrasts = declared if arguments.contrasts is None else arguments.contrasts
     if not 0 < alpha < 0.5 or not 0 < arguments.power < 1:
         raise UsageError(
-            f"--alpha = {alpha:g} must be between 0 and 0.5, --power = {arguments.power:g} between 0 and 1"
+            f"--alpha {alpha:g} --power {arguments.power:g}: alpha must be between 0 and 0.5, power between 0 and 1"
         )
     if contrasts < 1 and arguments.contrasts is not None:
         raise UsageError(f"--contrasts {contrasts}: must be 1 or more")
     margin = study.margins.get(response.name, response.margin)
     if arguments.margin is not None:
-        given = declared_margins([arguments.margin], {}, lambda name: find_response(name)[0], [response])
-        if response.name not in given:
-            raise UsageError(f"--margin {arguments.margin}: must be of {arguments.response}, e.g. 5%")
-        margin = given[response.name]
+        margins = declared_margins([arguments.margin], {}, lambda name: find_response(name)[0], [response])
+        if response.name not in margins:
+            raise UsageError(f"--margin {arguments.margin}: must be a margin of {arguments.response}, e.g. 5%")
+        margin = margins[response.name]
     return PlanRequest(response, margin, alpha, arguments.power, max(1, contrasts))

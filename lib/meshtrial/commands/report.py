@@ -1,4 +1,4 @@
-"""``meshtrial report DIR``: verdicts and report again, from the records alone."""
+"""``meshtrial report DIR``: compute verdicts and write the report, from the records alone."""
 
 import argparse
 from pathlib import Path
@@ -13,7 +13,7 @@ from meshtrial.records.store import StudyStore
 
 def add(command: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    command.add_argument("study_dir", type=Path, metavar="DIR", help="a folder under data/studies")
+    command.add_argument("study_dir", type=Path, metavar="DIR", help="folder of a recorded study")
     gating.add(command)
 
 
@@ -22,13 +22,13 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     gate = gating.read(arguments)
     store = StudyStore.open(arguments.study_dir.resolve())
     if not store.records():
-        raise RecordError(f"{arguments.study_dir}: holds no run yet; start it with -p study_dir={arguments.study_dir}")
-    # First the records, so that a study that was broken off gets its tables too.
+        raise RecordError(
+            f"{arguments.study_dir}: contains no run yet; measure with -p study_dir={arguments.study_dir}"
+        )
+    # Analysing first gives an interrupted study its tables, too.
     analyse(store)
-    name = store.plan.study.name
-    # The page shows its parameters, and is published: where it can be, the folder is named from where the user is.
+    # The page shows its parameters and may be published, so its folder is relative where possible.
     here = Path.cwd()
-    place = store.path.relative_to(here) if store.path.is_relative_to(here) else store.path
-    # A report measures nothing, also where runs, or what is counted after them, are missing.
-    given: dict[str, Any] = {"study_dir": str(place), "measure": False}
-    return run_notebook(name, given, out, gate)
+    folder = store.path.relative_to(here) if store.path.is_relative_to(here) else store.path
+    parameters: dict[str, Any] = {"study_dir": str(folder), "measure": False}
+    return run_notebook(store.plan.study.name, parameters, out, gate)

@@ -1,12 +1,15 @@
-"""``meshtrial run STUDY``: the notebook through papermill, its HTML, and the index over all runs."""
+"""``meshtrial run STUDY``: execute the notebook with papermill, then write its HTML and the index of reports."""
 
 import argparse
 import datetime
 import json
 import logging
 import os
+import re
 import shlex
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Mapping
 from contextlib import closing, suppress
@@ -22,45 +25,44 @@ from meshtrial.design.plan import Plan, make_plan
 from meshtrial.design.studies import STUDIES, study_module
 from meshtrial.errors import Exit, GateError, MeshtrialError, UsageError
 from meshtrial.inference import read_study
-from meshtrial.inference.ending import Ending, ending
-from meshtrial.inference.gate import declared_by
+from meshtrial.inference.gate import Ending, declared_by, ending
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.parts import Part
 from meshtrial.records.store import StudyStore, read_json
-from meshtrial.run.progress import Lines, shown
+from meshtrial.run.progress import LineWriter, progress_to
 from meshtrial.run.sessions import next_session
-from meshtrial.run.trial import HANDOFF, LOOK, Trial, kept, resume_command
+from meshtrial.run.trial import MACHINE_USE_FILE, STUDY_DIR_FILE_ENV, Trial, recorded_so_far, resume_command
 from meshtrial.signals import end_tasks, interruptible
 from meshtrial.temporary import PrivateFolder
 from meshtrial.testbed.local.others import LoadSnapshot
 from meshtrial.typed import shortened
 
-# How long an interrupted kernel may take to remove what it deployed, before it is killed: processes die with it anyway,
-# a namespace on a cluster needs tens of seconds. It ends as soon as it is done. After half of it jupyter_client sends
+# How long an interrupted kernel may take to remove its deployments before it is killed. Local processes die with the
+# kernel; removing a namespace from a cluster takes tens of seconds. After half of this time jupyter_client sends
 # SIGTERM, which ends the removal.
 GRACE_S = {"local": 5.0, "kubernetes": 480.0}
-# Bytes of the name of a socket: unix(7) ends at 107, macOS at 103.
+# Largest length of a socket path in bytes: 107 on Linux (unix(7)), 103 on macOS.
 LONGEST_SOCKET = 103
+_FROM_PROFILE = re.compile(r"; (0|empty)\b[^;(]*\bprofile\b[^;(]*")
 
 
 def add(command: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    command.add_argument("-h", "--help", action=_Help, help="with a STUDY: its parameters, and what they cannot answer")
-    command.add_argument("study", choices=sorted(STUDIES))
-    command.add_argument("-p", dest="pairs", action="append", default=[], metavar="NAME=VALUE", help="a parameter")
-    command.add_argument("-f", dest="file", type=Path, metavar="FILE.yaml", help="a design: parameters in a YAML file")
-    command.add_argument("--resume", action="store_true", help="resume this plan if it was started, otherwise start it")
-    command.add_argument(
-        "--next-session", action="store_true", help="run only the session that is due now, then exit (for cron)"
-    )
-    command.add_argument(
-        "--allow-excluded", action="store_true", help="end with 0 where verdicts were given, whatever was excluded"
-    )
+    option = command.add_argument
+    option("-h", "--help", action=_Help, help="show this help; with STUDY, its parameters and what they cannot answer")
+    option("study", choices=sorted(STUDIES), metavar="STUDY", help="study to run")
+    listed = textwrap.fill(", ".join(sorted(STUDIES)), 79, initial_indent="  ", subsequent_indent="  ")
+    command.epilog = f"studies:\n{listed}\n\n{command.epilog}"
+    option("-p", dest="pairs", action="append", default=[], metavar="NAME=VALUE", help="set a parameter of the study")
+    option("-f", dest="file", type=Path, metavar="FILE.yaml", help="read parameters from a YAML file")
+    option("--resume", action="store_true", help="resume this plan if it was started before, else start it")
+    option("--next-session", action="store_true", help="run only the session that is due now, then exit (for cron)")
+    option("--allow-excluded", action="store_true", help="exit with 0 if verdicts were given but runs were excluded")
     gating.add(command)
 
 
 class _Help(argparse.Action):
-    """How the command is used; behind a study's name it is the command's own, which knows what else is given."""
+    """Print the help of the command; after a study's name, leave it to :func:`run`, which then knows all parameters."""
 
     def __init__(self, **more: Any) -> None:
         super().__init__(nargs=0, default=False, **more)
@@ -73,7 +75,7 @@ class _Help(argparse.Action):
 
 
 def help_text(study: str, given: Mapping[str, Any]) -> str:
-    """A study's parameters, how long a plan of those that are given takes, and what it cannot answer."""
+    """Describe a study's parameters, how long a plan of the given ones takes, and what it cannot answer."""
     if given.get("study_dir") or not given.get("measure", True):
         return parameters_text(study)
     trial = Trial(study, given)
@@ -82,24 +84,32 @@ def help_text(study: str, given: Mapping[str, Any]) -> str:
 
 
 def parameters_text(study: str) -> str:
-    """A study's parameters in groups, those of its notebook's cell first: default, and what each is."""
+    """List a study's parameters in groups, those of its notebook's cell first, each with its default and meaning."""
     taken = study_module(study).SETTINGS
-    width = max(map(len, taken.settings))
-    lines = [f"meshtrial run {study} -p NAME=VALUE ..."]
+    width, columns = max(map(len, taken.settings)), max(60, shutil.get_terminal_size().columns)
+    lines = [
+        f"meshtrial run {study} -p NAME=VALUE ...",
+        "",
+        "0 or empty means: from the profile, or the default of the study, unless its line",
+        "says otherwise.",
+    ]
     for heading, settings in taken.groups():
         lines += ["", heading]
-        lines += [f"  {one.name:<{width}}  {json.dumps(one.text(one.default)):<12}  {one.meaning}" for one in settings]
+        for setting in settings:
+            head = f"  {setting.name:<{width}}  {json.dumps(setting.text(setting.default)):<9}  "
+            meaning = _FROM_PROFILE.sub("", setting.meaning)  # the heading says it once
+            lines.append(textwrap.fill(meaning, columns, initial_indent=head, subsequent_indent=len(head) * " "))
     return "\n".join(lines)
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
+    given = read_given(arguments.study, arguments.file, arguments.pairs)
     if arguments.help:
-        print(help_text(arguments.study, read_given(arguments.study, arguments.file, arguments.pairs)), file=out)
+        print(help_text(arguments.study, given), file=out)
         return Exit.DONE
     limits.require()
     gate = gating.read(arguments)
-    given = read_given(arguments.study, arguments.file, arguments.pairs)
     if arguments.resume or arguments.next_session:
         given |= begun(arguments.study, given)
     if arguments.next_session:
@@ -111,13 +121,13 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 
 def read_given(study: str, file: Path | None, pairs: list[str]) -> dict[str, Any]:
-    """Parameters from a YAML file and from ``-p``; the latter win. Refuses bad ones before anything starts."""
+    """Return the parameters of a YAML file and of ``-p``, which override the file; UsageError for invalid ones."""
     given: dict[str, Any] = {} if file is None else {"design": str(file)}
     for pair in pairs:
         name, separator, text = pair.partition("=")
         if not separator:
-            said = pair if len(pair) <= 60 and pair.isprintable() else shortened(pair)
-            raise UsageError(f"-p {said}: is not NAME=VALUE")
+            shown = pair if len(pair) <= 60 and pair.isprintable() else shortened(pair)
+            raise UsageError(f"-p {shown}: must be NAME=VALUE")
         given[name.strip()] = _value(text)
     given = with_design(given)
     module = study_module(study)
@@ -128,10 +138,10 @@ def read_given(study: str, file: Path | None, pairs: list[str]) -> dict[str, Any
 
 
 def begun(study: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """``study_dir`` of the newest study under the studies' root that has the plan of these parameters; empty for none.
+    """Return ``study_dir`` of the newest recorded study with the plan of these parameters; empty if there is none.
 
-    The same parameters give the same plan, but for the seed where it was drawn; so whoever is started again by a
-    machine (a Job, a timer) need not know the folder.
+    The same parameters give the same plan, except for a seed that was drawn. A Job or timer that starts the command
+    again therefore need not know the folder.
     """
     module = study_module(study)
     settings = module.SETTINGS.read(given)
@@ -147,7 +157,7 @@ def begun(study: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def nothing_due(given: Mapping[str, Any]) -> str | None:
-    """Return why no session of a begun study is due now, or None if one is."""
+    """Return why no session of a study that has begun is due now; None if one is."""
     folder = given.get("study_dir")
     if not folder:
         return None
@@ -160,7 +170,6 @@ def nothing_due(given: Mapping[str, Any]) -> str | None:
 
 
 def _backend(given: Mapping[str, Any]) -> str:
-    """Where the study runs; of one that goes on its plan says so."""
     folder = given.get("study_dir")
     if not folder:
         return str(given.get("backend", "local"))
@@ -172,10 +181,8 @@ def _value(text: str) -> Any:
     if lowered in ("true", "false"):
         return lowered == "true"
     for kind in (int, float):
-        try:
+        with suppress(ValueError):
             return kind(text)
-        except ValueError:
-            continue
     return text
 
 
@@ -188,19 +195,15 @@ def run_notebook(
     *,
     allow_excluded: bool = False,
 ) -> int:
-    """Run a study's notebook, write HTML, its entry and the index, print what it says and where it lies; then the gate.
+    """Run a study's notebook, write its page and the index, print the result, judge the gate; return the exit code.
 
-    The executed notebook is a new file, always, in the folder of all reports where no other is given. What was excluded
-    is said in the last line, with the exit code that comes of it.
+    The executed notebook is always a new file, in ``reports`` or the folder of all reports. The last line printed says
+    what was excluded, with the exit code that follows from it.
     """
     announced = Trial(study, given).announced()
     if announced:
         print(announced, file=out)
-        print(
-            f"meanwhile: `meshtrial status`, and {paths.display_path(paths.studies_root() / study)}",
-            file=out,
-            flush=True,
-        )
+        print(f"records: {paths.display_path(paths.studies_root() / study)}; `meshtrial status`", file=out, flush=True)
     folder, store = reports or paths.reports_root(), None
     try:
         notebook = new_notebook(study, folder)
@@ -208,41 +211,42 @@ def run_notebook(
             error, store = _execute(study, notebook, given, out)
         finally:
             if notebook.exists() and not notebook.stat().st_size:
-                notebook.unlink()  # it did not come to its first cell
+                notebook.unlink()  # it ended before its first cell
         if isinstance(error, OSError):
             raise error
         if error is not None and notebook.exists():
             _mark_unfinished(notebook, error, store, study, given)
         data = _publish(study, notebook, store, error, out)
     except OSError as unwritten:
-        why = f"{paths.display_path(folder)}: the report cannot be written ({unwritten.strerror or unwritten})"
-        left = "nothing was recorded" if store is None else f"{kept(store)}; `{resume_command(store)}` goes on"
-        raise MeshtrialError(f"{why}; {left}") from None
-    # matplotlib takes a second to load, which other commands need not wait for.
+        reason = f"{paths.display_path(folder)}: the report cannot be written ({unwritten.strerror or unwritten})"
+        resume = (
+            "nothing was recorded" if store is None else f"{recorded_so_far(store)}; resume: {resume_command(store)}"
+        )
+        raise MeshtrialError(f"{reason}; {resume}") from None
+    # Importing matplotlib takes a second.
     from meshtrial.report import frames
 
-    measured = bool(given.get("measure", True)) and not given.get("next_session")
-    ended = ending(data, measured=measured)
+    # A study that still has sessions to run owes no verdict yet.
+    ended = ending(data, measured=bool(given.get("measure", True)) and not given.get("next_session"))
     code = Exit.DONE if ended.has_verdict and (allow_excluded or not ended.excluded) else Exit.EXCLUDED
     try:
         gate.judge(frames.contrasts(data), declared_by(data.plan), data.plan.study.alpha, study, out)
     except GateError:
-        _say(ended, Exit.DONE, out)  # its own line says why the command fails
+        _print_ending(ended, Exit.DONE, out)  # the exit code is the gate's
         raise
-    _say(ended, code, out)
+    _print_ending(ended, code, out)
     return code
 
 
-def _say(ended: Ending, code: Exit, out: TextIO) -> None:
-    """In one line what was excluded, whether there is no verdict, and the exit code that says so."""
-    lacking = "" if ended.has_verdict else "no verdict was given on a primary response"
-    line = "; ".join(filter(None, (lacking, ended.excluded)))
+def _print_ending(ended: Ending, code: Exit, out: TextIO) -> None:
+    no_verdict = "" if ended.has_verdict else "no verdict was given on a primary response"
+    line = "; ".join(filter(None, (no_verdict, ended.excluded)))
     if line:
         print(f"{line} (exit code {code})" if code else line, file=out, flush=True)
 
 
 def new_notebook(study: str, folder: Path) -> Path:
-    """A file for the executed notebook that was not there before, also where several begin within a second."""
+    """Create a new file for the executed notebook, also if several commands start within one second."""
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
     folder.mkdir(parents=True, exist_ok=True)
     number = 1
@@ -259,24 +263,27 @@ def new_notebook(study: str, folder: Path) -> Path:
 def _execute(
     study: str, notebook: Path, given: Mapping[str, Any], out: TextIO
 ) -> tuple[BaseException | None, StudyStore | None]:
-    """Run the notebook; what ended it early, and the study's records where it came so far."""
+    """Run the notebook. Return the error that ended it early, and the study's records if it created them."""
     source = paths.NOTEBOOKS / f"{study}.ipynb"
     with closing(PrivateFolder("meshtrial-run-")) as private, interruptible(end_tasks):
-        handoff = private.path / "handoff.json"
-        with suppress(OSError):  # no /proc, and so no local study
-            LoadSnapshot.now().write(private.path / LOOK)
-        # What the kernel puts into its temporary folder goes with ours, even when the kernel is killed outright.
-        changed = {HANDOFF: str(handoff), "TMPDIR": str(private.path)}
-        with shown(out) as tell, closing(Lines(tell)) as lines:
+        study_dir_file = private.path / "handoff.json"
+        with suppress(OSError):  # without /proc there are no local studies
+            LoadSnapshot.now().write(private.path / MACHINE_USE_FILE)
+        # The kernel's temporary files are removed with our folder, even if the kernel is killed.
+        changed = {STUDY_DIR_FILE_ENV: str(study_dir_file), "TMPDIR": str(private.path)}
+        with progress_to(out) as progress, closing(LineWriter(progress)) as lines:
             error = _papermill(source, notebook, given, changed, kernel_connection(private.path), lines)
-        return error, StudyStore.open(Path(read_json(handoff)["study_dir"])) if handoff.exists() else None
+        if not study_dir_file.exists():
+            return error, None
+        return error, StudyStore.open(Path(read_json(study_dir_file)["study_dir"]))
 
 
 def kernel_connection(folder: Path) -> Mapping[str, str]:
-    """How the kernel is reached: by sockets in a folder of ours, where a key for them lies too.
+    """Return kernel manager options that place its sockets and its key in a private folder.
 
-    jupyter_client asks for free ports of the machine, lets them go, and the kernel binds them a second later: whatever
-    took one meanwhile, such as the kernel of a second session, ends this one (jupyter/jupyter_client#487).
+    By default jupyter_client picks free TCP ports, releases them, and the kernel binds them a second later. If another
+    process takes one in between, such as the kernel of a second session, this session fails
+    (jupyter/jupyter_client#487).
     """
     connection = folder / "kernel.json"
     longest = f"{connection.with_suffix('')}-ipc-5"
@@ -291,8 +298,8 @@ def _papermill(
     notebook: Path,
     given: Mapping[str, Any],
     environment: Mapping[str, str],
-    reached: Mapping[str, str],
-    out: Lines,
+    connection: Mapping[str, str],
+    out: LineWriter,
 ) -> BaseException | None:
     import papermill
     from nbclient.exceptions import DeadKernelError
@@ -300,42 +307,41 @@ def _papermill(
 
     # papermill warns of every parameter that the notebook's cell lacks; all of them were checked before.
     logging.getLogger("papermill").setLevel(logging.ERROR)
-    # No typed arguments and no return: papermill's engine starts a kernel with no environment but this process's own
-    # (papermill.engines.NBClientEngine: its execute() takes nothing), and a kernel that was killed answers nothing but
-    # has left its file.
-    kept = dict(os.environ)
+    # papermill's engine gives a kernel no environment but this process's own (papermill.engines.NBClientEngine), so
+    # the paths are passed in environment variables. A file, unlike a message, survives a kernel that is killed.
+    before = dict(os.environ)
     os.environ.update(environment)
     try:
         papermill.execute_notebook(
-            # papermill takes braces in a path for the names of parameters.
+            # papermill reads braces in a path as names of parameters.
             *(str(path).replace("{", "{{").replace("}", "}}") for path in (source, notebook)),
             parameters=dict(given),
             kernel_name="python3",
             progress_bar=False,
             log_output=True,
             stdout_file=out,
-            # No other folder than the user's: a relative path in a parameter is meant from there.
-            # The kernel's own log goes to our stderr; what a user must know is in the notebook. A traceback of it goes
-            # into messages, logs and files, so it has no colours.
+            # No working folder is set: a relative path in a parameter is relative to the user's.
+            # Without colours a traceback can go into messages, logs and files.
             extra_arguments=["--log-level=CRITICAL", "--InteractiveShell.colors=nocolor"],
-            config=Config({"KernelManager": {"shutdown_wait_time": GRACE_S[_backend(given)], **reached}}),
+            config=Config({"KernelManager": {"shutdown_wait_time": GRACE_S[_backend(given)], **connection}}),
         )
     except (papermill.PapermillExecutionError, KeyboardInterrupt, OSError) as error:
         return error
     except DeadKernelError:
-        return MeshtrialError("the notebook's kernel died: it was killed, or found no memory")
-    except RuntimeError as error:  # jupyter_client's, before the kernel's first reply
-        return MeshtrialError(f"the notebook's kernel did not come up: {error}")
+        return MeshtrialError("the notebook's kernel died: it was killed or ran out of memory")
+    except RuntimeError as error:  # from jupyter_client, before the kernel's first reply
+        return MeshtrialError(f"the notebook's kernel did not start: {error}")
     finally:
         os.environ.clear()
-        os.environ.update(kept)
+        os.environ.update(before)
     return None
 
 
 def _publish(
     study: str, notebook: Path, store: StudyStore | None, error: BaseException | None, out: TextIO
 ) -> StudyData:
-    # matplotlib, seaborn and nbconvert take a second to load, which other commands need not wait for.
+    """Write page, entry and index and print where they are; raise the error that ended the notebook, if any."""
+    # Importing matplotlib, seaborn and nbconvert takes a second.
     from meshtrial.report import catalogue, html, tables
 
     page = notebook.with_suffix(".html")
@@ -356,25 +362,19 @@ def _publish(
     index = catalogue.write_index(notebook.parent, paths.studies_root())
     if error is not None:
         if store is not None:
-            print(f"{kept(store)}; to go on:\n  {resume_command(store)}", file=out, flush=True)
-        if isinstance(error, KeyboardInterrupt | MeshtrialError):
-            raise error
-        raise _from_notebook(error, notebook)
+            print(f"{recorded_so_far(store)}; resume with:\n  {resume_command(store)}", file=out, flush=True)
+        raise error if isinstance(error, KeyboardInterrupt | MeshtrialError) else _from_notebook(error, notebook)
     if data is None:
         raise MeshtrialError(f"{paths.display_path(notebook)}: ended without recording a study; read its last cell")
     print(f"\n{tables.headline(data)}\n", file=out)
     print(f"records  {paths.display_path(data.path)}", file=out)
     print(f"report   {paths.display_path(page)}", file=out)
-    print(f"index    {paths.display_path(index)}", file=out)
-    out.flush()
+    print(f"index    {paths.display_path(index)}", file=out, flush=True)
     return data
 
 
 def _failure_reason(error: BaseException) -> str:
-    """In a few words, as a reader of the notebook needs it."""
-    if isinstance(error, KeyboardInterrupt):
-        return "interrupted"
-    return str(getattr(error, "evalue", "") or error)
+    return "interrupted" if isinstance(error, KeyboardInterrupt) else str(getattr(error, "evalue", "") or error)
 
 
 def _mark_unfinished(
@@ -387,16 +387,15 @@ def _mark_unfinished(
         command = shlex.join(["meshtrial", "run", study, *parts])
         add_unfinished_banner(notebook, _failure_reason(error), "Nothing was recorded", command)
     else:
-        add_unfinished_banner(notebook, _failure_reason(error), kept(store), resume_command(store))
+        add_unfinished_banner(notebook, _failure_reason(error), recorded_so_far(store), resume_command(store))
 
 
 def _from_notebook(error: Any, notebook: Path) -> MeshtrialError:
-    """The one line that a failed notebook comes down to, with the exit code of the error inside it."""
+    """Return the error inside a failed notebook as one line, with its exit code."""
     name, value = getattr(error, "ename", type(error).__name__), getattr(error, "evalue", str(error))
     kinds: dict[str, type[MeshtrialError]] = {MeshtrialError.__name__: MeshtrialError}
     kinds |= {kind.__name__: kind for kind in MeshtrialError.__subclasses__()}
     if name in kinds:
         return kinds[name](value)
-    lines = getattr(error, "traceback", [])
-    print("\n".join(lines[-1:]), file=sys.stderr)
-    return MeshtrialError(f"{name}: {value} (the whole notebook: {paths.display_path(notebook)})")
+    print("\n".join(getattr(error, "traceback", [])[-1:]), file=sys.stderr)
+    return MeshtrialError(f"{name}: {value} (see the notebook {paths.display_path(notebook)})")

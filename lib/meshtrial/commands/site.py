@@ -1,4 +1,4 @@
-"""``meshtrial site``: ``papermill_runs/index.html`` again; with a folder, a static web site of studies to publish."""
+"""``meshtrial site``: rebuild ``papermill_runs/index.html``; with a folder, build a static web site of studies."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ if TYPE_CHECKING:
 
 def add(command: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    command.description = "papermill_runs/index.html again; with OUT a static site of studies."
-    command.add_argument("out", nargs="?", type=Path, metavar="OUT", help="folder of the site; pages in it stay")
-    command.add_argument(
+    option = command.add_argument
+    command.description = "Without OUT, rebuild papermill_runs/index.html. With OUT, build a static web site."
+    option("out", nargs="?", type=Path, metavar="OUT", help="folder of the site; its existing pages stay")
+    option(
         "studies",
         nargs="*",
         type=Path,
         metavar="DIR",
-        help="recorded or packed studies; without any those that have a report here, and data/sample",
+        help="recorded or packed studies (default: all with a report here, and data/sample)",
     )
-    command.add_argument("--base-url", default="", metavar="URL", help="where it will be served; adds a feed (RSS)")
+    option("--base-url", default="", metavar="URL", help="address of the site; adds an RSS feed")
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
@@ -41,7 +42,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     if arguments.out is not None:
         return _publish(arguments.out.resolve(), arguments.studies, arguments.base_url, out)
     if arguments.base_url:
-        raise UsageError("--base-url: is for a site; name its folder too, meshtrial site OUT --base-url URL")
+        raise UsageError("--base-url: needs the folder of the site: meshtrial site OUT --base-url URL")
     print(paths.display_path(write_index(paths.reports_root(), paths.studies_root())), file=out)
     return 0
 
@@ -65,51 +66,51 @@ def _publish(root: Path, chosen: list[Path], base: str, out: TextIO) -> int:
     with writing(root, UsageError):
         index = write_site_index(root, studies, broken, base_url)
     for _, reason in broken:
-        print(f"listed without its verdict: {reason}", file=out)
+        print(f"listed without a verdict: {reason}", file=out)
     if not base_url and (root / FEED).is_file():
-        print(f"{FEED} is as it was; --base-url URL writes it again", file=out)
+        print(f"{FEED} was not updated; --base-url URL updates it", file=out)
     print(f"site    {paths.display_path(index)}, studies: {len(studies)}", file=out)
     return 0
 
 
 def _published(folder: Path, root: Path, out: TextIO) -> Published:
     from meshtrial.inference import read_study
-    from meshtrial.site.pages import REPORT, address, publish, says_the_same
+    from meshtrial.site.pages import REPORT, address, matches_records, publish
 
     with tempfile.TemporaryDirectory(prefix="meshtrial-site-") as private:
-        # A packed one is unpacked where it leaves nothing behind.
+        # A packed study is unpacked into the temporary folder.
         data = read_study(StudyStore.open(folder.resolve(), Path(private) / "data" / "studies"))
-        # The newest report here, or the one that was published before, of those that say the verdicts of the records.
-        known = [*(page for page, records in _reports() if records == data.path), root / address(data) / REPORT]
-        report = next((page for page in known if says_the_same(page, data)), None)
-        report = report or _made(data, Path(private), out)
+        # Take the newest report here, else the one already published, whose verdicts match the records.
+        pages = [*(page for page, records in _reports() if records == data.path), root / address(data) / REPORT]
+        report = next((page for page in pages if matches_records(page, data)), None)
+        report = report or _make_report(data, Path(private), out)
         for line in machine.told([*packed.files(data.path, tuple(packed.PARTS)), report]):
             print(f"{data.path.name}: {line}", file=out)
         return publish(data, report, root)
 
 
 def _reports() -> Iterator[tuple[Path, Path]]:
-    """Whole reports with the folders of their records, the newest report first."""
+    """Yield complete reports with the folders of their records, the newest report first."""
     from meshtrial.report import reports
 
-    for one in reversed(reports(paths.reports_root())):
-        if one.entry and one.entry.status == "whole" and one.records and (one.records / PLAN).is_file():
-            yield one.file(".html"), one.records
+    for report in reversed(reports(paths.reports_root())):
+        if report.entry and report.entry.status == "whole" and report.records and (report.records / PLAN).is_file():
+            yield report.file(".html"), report.records
 
 
-def _made(data: StudyData, private: Path, out: TextIO) -> Path:
-    """A report made of the records, by the study's notebook, which measures nothing for it."""
+def _make_report(data: StudyData, private: Path, out: TextIO) -> Path:
+    """Make a report from the records with the study's notebook, which measures nothing here."""
     from meshtrial.commands import gating
     from meshtrial.commands.run import run_notebook
     from meshtrial.inference.gate import read_rules
     from meshtrial.report.tables import recorded_at
 
-    print(f"making the report of {data.path.name}, a minute or two ...", file=out, flush=True)
-    place = Path(recorded_at(data))
+    print(f"making the report of {data.path.name}; this takes one or two minutes", file=out, flush=True)
+    folder = Path(recorded_at(data))
     reports = private / "reports"
-    # From where the records read the same on every machine: the report holds its parameters as they were given.
-    with contextlib.chdir(data.path.parents[len(place.parts) - 1]):
-        given = {"study_dir": str(place), "measure": False}
+    # The report shows its parameters, so the folder is given relative to a place that every machine has.
+    with contextlib.chdir(data.path.parents[len(folder.parts) - 1]):
+        given = {"study_dir": str(folder), "measure": False}
         run_notebook(data.plan.study.name, given, io.StringIO(), gating.Gate(read_rules([], [])), reports)
     (page,) = reports.glob(f"{data.plan.study.name}-*.html")
     return page

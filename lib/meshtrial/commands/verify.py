@@ -1,4 +1,4 @@
-"""``meshtrial verify DIR``: nothing was altered, and the records still give the same verdicts."""
+"""``meshtrial verify DIR``: verify that records are unchanged and still give the same verdicts."""
 
 import argparse
 import math
@@ -11,9 +11,11 @@ from typing import Any, TextIO
 from polars.exceptions import PolarsError
 
 from meshtrial import paths
+from meshtrial.design.load import ChangesUnderLoad
 from meshtrial.errors import RecordError, TestbedError, UsageError
 from meshtrial.inference import (
     STOPPING,
+    claim,
     infer_recorded,
     read_runs,
     read_study,
@@ -21,11 +23,11 @@ from meshtrial.inference import (
     read_verdicts,
     stopping_of,
 )
-from meshtrial.load import obeyed
+from meshtrial.load import propagation
 from meshtrial.load.ingest import latencies
 from meshtrial.records import packed
 from meshtrial.records.columns import read_frame, verdict_frame
-from meshtrial.records.schema import RunRecord
+from meshtrial.records.schema import RunRecord, VerdictRow
 from meshtrial.records.store import ENVIRONMENT, StudyStore, check_checksums, check_sealed, listed, read_json
 from meshtrial.run.stage import usage_responses
 from meshtrial.typed import shortened
@@ -34,12 +36,12 @@ from meshtrial.typed import shortened
 def add(command: argparse.ArgumentParser) -> None:
     """Declare the options."""
     command.add_argument(
-        "what", type=Path, metavar="DIR|FILE.zip|report.html", help="a study's folder, a packed study, or a report"
+        "path", type=Path, metavar="DIR|FILE.zip|report.html", help="folder of a study, packed study, or report"
     )
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal but for the last digits of a float, which another processor's vector units may round otherwise."""
+    """Return whether two values are equal, up to the last digits of floats, which vary between processors."""
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, dict) and isinstance(other, dict):
@@ -50,17 +52,17 @@ def same(one: Any, other: Any) -> bool:
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
-    """Execute the command; exit 1 with a line for everything that does not hold."""
-    what = arguments.what.resolve()
-    if what.suffix == packed.SUFFIX:
-        # Never one that was unpacked before: this very file is asked about.
+    """Execute the command; raise RecordError with one line per problem."""
+    path = arguments.path.resolve()
+    if path.suffix == packed.SUFFIX:
+        # An earlier unpacked copy would not verify this file.
         with tempfile.TemporaryDirectory(prefix="meshtrial-verify-") as private:
-            return _verify(packed.unpack(what, Path(private)), [], paths.display_path(what), out)
-    path, problems = _folder_of(what)
-    return _verify(path, problems, str(path), out)
+            return _verify(packed.unpack(path, Path(private)), [], paths.display_path(path), out)
+    folder, problems = _folder_of(path)
+    return _verify(folder, problems, str(folder), out)
 
 
-def _verify(path: Path, problems: list[str], shown: str, out: TextIO) -> int:
+def _verify(path: Path, problems: list[str], label: str, out: TextIO) -> int:
     store = StudyStore.open(path)
     folders, damaged = store.run_folders(), dict[Path, str]()
     problems += check_sealed(path)
@@ -68,116 +70,123 @@ def _verify(path: Path, problems: list[str], shown: str, out: TextIO) -> int:
         problems.append(f"{path / ENVIRONMENT}: belongs to another plan")
     problems += [line for folder in folders for line in check_checksums(folder)]
     records = store.records(damaged)
-    problems += [*damaged.values(), *_misplaced(store, records, [one for one in folders if one not in damaged])]
+    problems += [
+        *damaged.values(),
+        *_misplaced(store, records, [folder for folder in folders if folder not in damaged]),
+    ]
     for record in records:
         folder = store.folder(record.run_id, record.attempt)
         problems += _unlisted(folder, record)
-        problems += [f"{folder / 'run.json'}: {said}" for said in _at_odds(store, record)]
+        problems += [f"{folder / 'run.json'}: {problem}" for problem in _contradictions(store, record)]
         problems += _other_latencies(store, record)
     if not same(read_json(path / STOPPING), stopping_of(store.plan, records)):
-        problems.append(f"{path / STOPPING}: the rule and the records say something else")
+        problems.append(f"{path / STOPPING}: differs from what the rule and the records give")
     try:
         table, rows = infer_recorded(store, records)
-    except UsageError as error:  # of records that are not what their plan says: that is told before
+    except UsageError as error:  # the records contradict their plan, as listed in problems
         raise RecordError("\n".join([*problems, f"{path}: cannot be analysed ({error})"])) from None
-    if not same(read_verdicts(store), [row.to_dict() for row in rows]):
-        problems.append(f"{path / 'verdicts.json'}: re-analysis of the records gives other verdicts")
-    if not same(read_verdict_frame(store).to_dicts(), verdict_frame(rows).to_dicts()):
-        problems.append(f"{path / 'verdicts.parquet'}: re-analysis of the records gives other verdicts")
-    order = ("sequence", "attempt", "response")  # whatever the clock said of the order of the runs
+    computed = [row.to_dict() for row in rows]
+    try:
+        recorded = [VerdictRow.from_dict(row).to_dict() for row in read_verdicts(store)]
+    except UsageError:  # the file holds other JSON
+        recorded = []
+    if not same([*map(claim, recorded)], [*map(claim, computed)]):
+        problems.append(f"{path / 'verdicts.json'}: re-analysis of the records gives different verdicts")
+    if not same([*map(claim, read_verdict_frame(store).to_dicts())], [*map(claim, verdict_frame(rows).to_dicts())]):
+        problems.append(f"{path / 'verdicts.parquet'}: re-analysis of the records gives different verdicts")
+    order = ("sequence", "attempt", "response")  # the clock may have been set back between runs
     if not read_runs(store).sort(order).equals(table.sort(order)):
-        problems.append(f"{path / 'runs.parquet'}: the records give another table")
+        problems.append(f"{path / 'runs.parquet'}: re-analysis of the records gives a different table")
     if problems:
         raise RecordError("\n".join(problems))
     absent = " and ".join(packed.left_out(path))
-    said = f"; {absent} left out when it was packed" if absent else ""
-    print(f"{shown}: plan sealed, {len(records)} runs intact, {len(rows)} verdicts the same again{said}", file=out)
+    note = f"; {absent} left out when it was packed" if absent else ""
+    note += "" if same(recorded, computed) else "; warnings and advice in verdicts.json are worded by another version"
+    print(f"{label}: plan sealed, {len(records)} runs intact, {len(rows)} verdicts reproduced{note}", file=out)
     return 0
 
 
 def _other_latencies(store: StudyStore, record: RunRecord) -> list[str]:
-    """Latencies of a record that its own requests do not give; nothing where these were left out."""
+    """Compare the latencies of a record with its own requests, unless these were left out of a packed study."""
     folder = store.folder(record.run_id, record.attempt)
     if not (folder / "latency.parquet").is_file():
         return []
     try:
         requests = read_frame(folder / "latency.parquet")
         computed, _ = latencies(requests, store.plan.study.gates.sample_floor)
-        if changes := record.extra.get("changes"):
-            load = store.plan.study.load(record.load)
-            computed |= obeyed.medians(obeyed.from_record(requests, changes, load), load)
+        load = store.plan.study.load(record.load)
+        if (changes := record.extra.get("changes")) and isinstance(load, ChangesUnderLoad):
+            computed |= propagation.medians(propagation.from_record(requests, changes, load), load)
     except (RecordError, TestbedError, PolarsError, KeyError, TypeError) as error:
         return [f"{folder}: its requests cannot be read ({shortened(str(error), 120)})"]
-    return [
-        f"{folder / 'run.json'}: {name} is {value:.6g}, its requests give {_shown(computed.get(name))}"
-        for name, value in record.responses.items()
-        if (name in computed or name in record.bounds) and not same(value, computed.get(name))
-    ]
-
-
-def _shown(value: float | None) -> str:
-    return "none" if value is None else f"{value:.6g}"
+    problems = []
+    for name, value in record.responses.items():
+        expected = computed.get(name)
+        if (name in computed or name in record.bounds) and not same(value, expected):
+            text = "none" if expected is None else f"{expected:.6g}"
+            problems.append(f"{folder / 'run.json'}: {name} is {value:.6g}, but its requests give {text}")
+    return problems
 
 
 def _unlisted(folder: Path, record: RunRecord) -> list[str]:
-    """Files that every measured run has, and whose digest is gone: with its line a file can be taken away."""
+    """List required files without a checksum: removing its line would hide that a file was altered or removed."""
     names = listed(folder) or {}
     needed = ("run.json", "resources.parquet", *(["latency.parquet"] if record.generators else []))
-    return [f"{folder / name}: its digest is missing" for name in needed if name not in names]
+    return [f"{folder / name}: its checksum is missing" for name in needed if name not in names]
 
 
-def _at_odds(store: StudyStore, record: RunRecord) -> list[str]:
-    """What a record says against its plan or itself."""
+def _contradictions(store: StudyStore, record: RunRecord) -> list[str]:
+    """List contradictions of a record to its plan or within itself."""
     planned = next((asdict(run) for run in store.plan.runs if run.run_id == record.run_id), {})
-    said = [
-        f"{name} is {getattr(record, name)!r}, in the plan {value!r}"
+    problems = [
+        f"{name} is {getattr(record, name)!r}, but {value!r} in the plan"
         for name, value in planned.items()
         if getattr(record, name) != value
     ]
     failed = [gate.name for gate in record.failed_gates]
     failed += [proof.name for proof in record.proofs if not proof.passed]
     if record.valid and (failed or record.reasons):
-        said.append(f"is valid, and failed {', '.join(failed) or record.reasons[0]}")
+        problems.append(f"is marked valid, but failed {', '.join(failed) or record.reasons[0]}")
     if not record.valid and not record.reasons:
-        said.append("is not valid, for no reason")
+        problems.append("is marked invalid but records no reason")
     used = usage_responses(record.usage, record.responses.get("requests", 0.0))
-    return said + [
-        f"{name} is {value:.6g}, its components used {used[name]:.6g}"
+    return problems + [
+        f"{name} is {value:.6g}, but its components used {used[name]:.6g}"
         for name, value in record.responses.items()
         if name.endswith("_cpu_s_per_request") and name in used and not same(value, used[name])
     ]
 
 
 def _misplaced(store: StudyStore, records: Sequence[RunRecord], folders: Sequence[Path]) -> list[str]:
-    """Runs that the plan does not have, and folders that are not those of their runs, as copies are not."""
+    """List runs that are not in the plan, and folders that do not belong to their run, such as copies."""
     planned = {run.run_id for run in store.plan.runs}
     problems = [
         f"{store.folder(record.run_id, record.attempt)}: its run is not in the plan"
         for record in records
         if record.run_id not in planned
     ]
-    own = {store.folder(record.run_id, record.attempt).name for record in records}
-    others = [folder for folder in folders if folder.name not in own]
-    return problems + [f"{folder}: is not the folder of the run that it holds" for folder in others]
+    expected = {store.folder(record.run_id, record.attempt).name for record in records}
+    others = [folder for folder in folders if folder.name not in expected]
+    return problems + [f"{folder}: holds a run that belongs into another folder" for folder in others]
 
 
-def _folder_of(what: Path) -> tuple[Path, list[str]]:
-    """The study's folder; for a report the one it was made from, and what in the report does not match it."""
-    if what.suffix != ".html":
-        return what, []
+def _folder_of(path: Path) -> tuple[Path, list[str]]:
+    """Return the study's folder, for a report the one it was made from, and mismatches between report and records."""
+    if path.suffix != ".html":
+        return path, []
     from meshtrial.report import html, tables
 
-    seal = html.report_seal(what)
+    seal = html.report_seal(path)
     if not seal.get("records"):
-        raise UsageError(f"{what}: says nothing of the records it was made from; give the study's folder instead")
+        raise UsageError(f"{path}: does not name the records it was made from; give the study's folder instead")
     recorded = Path(seal["records"])
-    # A report says where its records lie below `data`, wherever that is on this machine.
+    # A report names its records relative to `data`, which may be elsewhere on this machine.
     places = (paths.CHECKOUT / recorded, paths.studies_root().joinpath(*recorded.parts[-2:]))
-    path = next((place for place in places if place.is_dir()), places[0])
-    data = read_study(StudyStore.open(path))
+    folder = next((place for place in places if place.is_dir()), places[0])
+    data = read_study(StudyStore.open(folder))
     problems = []
     if seal.get("plan") != data.plan.sha256:
-        problems.append(f"{what}: was made from another plan than the one in {path}")
+        problems.append(f"{path}: was made from another plan than the one in {folder}")
     if seal.get("verdicts") != tables.verdicts_sha256(data):
-        problems.append(f"{what}: was made from other verdicts than those in {path}")
-    return path, problems
+        problems.append(f"{path}: was made from other verdicts than those in {folder}")
+    return folder, problems

@@ -1,18 +1,19 @@
-"""From a sample to verdict rows: a family a metric, compared, corrected and judged by `meshtrial.stats`.
+"""From a sample to verdict rows: `meshtrial.stats` compares and corrects one family per metric.
 
-Opinion: the first three metrics are the question and are corrected by Holm; whatever is asked beyond them is
-exploratory. Here both were chosen after the runs, which no correction sees.
+The first three metrics are primary and corrected by Holm; further ones are exploratory. Both were chosen after the
+runs, which no correction can account for.
 """
 
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meshtrial import stats
+from meshtrial import __version__, stats
 from meshtrial.compare.checks import CONFOUNDED
 from meshtrial.compare.runs import Finding, Run, Sample
 from meshtrial.design.responses import Response, requests_needed
@@ -25,22 +26,40 @@ from meshtrial.records.schema import VerdictRow
 from meshtrial.stats.diagnostics import drift
 
 MOST_PRIMARY = 3
+SCHEMA = "meshtrial.compare/2"
 FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a comparison came to."""
+    """The result of a comparison."""
 
     sample: Sample
-    limits: tuple[str, ...]  # the smallest possible p, to be said first
-    metrics: tuple[Response, ...]  # those that could be compared
-    rows: tuple[VerdictRow, ...]  # one row per metric and treatment; the A/A twin's stand last in their metric
-    findings: tuple[Finding, ...]  # of the sample, and why a metric is not reported
+    limits: tuple[str, ...]  # on the smallest possible p, shown first
+    metrics: tuple[Response, ...]  # that could be compared
+    rows: tuple[VerdictRow, ...]  # one per metric and treatment; the A/A twin is last
+    findings: tuple[Finding, ...]  # on the sample, and on metrics that are not reported
     alpha: float
     primary: tuple[
         DeclaredContrast, ...
     ] = ()  # the contrasts of the first metrics, also of those that could not be compared
+
+    def to_dict(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return plain data for JSON; rows of ``verdicts`` have the same fields as in a study's ``verdicts.json``."""
+        sample = self.sample
+        return {
+            "schema": SCHEMA,
+            "meshtrial": __version__,
+            "options": dict(options),
+            "baseline": sample.baseline,
+            "paired": sample.paired,
+            "pairing": sample.pairing,
+            "smallest_p": {name: smallest_p_of(sample, name) for name in sample.treatments},
+            "limits": list(self.limits),
+            "warnings": [dataclasses.asdict(finding) for finding in self.findings],
+            "runs": [run.to_dict() for run in sample.runs],
+            "verdicts": [row.to_dict() for row in self.rows],
+        }
 
 
 def analyse(
@@ -51,9 +70,9 @@ def analyse(
     alpha: float = 0.05,
     sample_floor: float = 0.0,
 ) -> Outcome:
-    """Judge every metric of every treatment; where none is left, or a value cannot be compared, that is refused.
+    """Compare all metrics of all treatments; UsageError if no metric, or a value, cannot be compared.
 
-    ``sample_floor`` is only for the message about a quantile that was not reported.
+    ``sample_floor`` is only used in the message on a percentile that is not reported.
     """
     twin = sample.baseline + TWIN_SUFFIX
     twin = twin if twin in sample.by_treatment and len(sample.treatments) > 1 else ""
@@ -90,25 +109,23 @@ def analyse(
 
 
 def _unreported(sample: Sample, metric: Response, sample_floor: float) -> str:
-    """Why a metric cannot be compared; empty where it can."""
+    """Return why a metric cannot be compared; empty if it can."""
     lacking = [run for run in sample.runs if metric.name not in run.values]
-    # A table's incomplete block leaves the inference as a whole; a file without the response stands for all of them.
+    # Of a table only incomplete blocks are excluded; of files, one without the response excludes the metric.
     if not lacking or (sample.paired and lacking[0].kind == "table" and len(lacking) < len(sample.runs)):
         return ""
     run = lacking[0]
     if metric.percentile is not None and run.requests is not None:
         needed = requests_needed(metric.percentile.q, sample_floor)
         if run.further and run.requests >= needed:
-            return f"{metric.label} is not reported: {run.name} does not hold it ({run.kind}); {run.further}"
+            return f"{metric.label} is not reported: {run.name} does not contain it ({run.kind}); {run.further}"
         return (
-            f"{metric.label} is not reported: it needs {needed} good requests in every run, "
-            f"{run.name} has {run.requests}; measure longer, or lower the sample floor and trust it less"
+            f"{metric.label} is not reported: it needs {needed} good requests in every run, and "
+            f"{run.name} has {run.requests}; measure longer, or lower the sample floor at the cost of precision"
         )
     if len(lacking) == len(sample.runs):
         has = sorted({name for other in sample.runs for name in other.values})
-        there = (
-            f"there are {', '.join(has)}" if has else f"{run.name} holds no number that can be compared ({run.kind})"
-        )
+        there = f"there are {', '.join(has)}" if has else f"{run.name} has no number that can be compared ({run.kind})"
         return f"{metric.label} ({metric.name}) is in no run; {there}"
     return f"{metric.label} is missing in {len(lacking)} of {len(sample.runs)} runs, e.g. {run.name} of {run.treatment}"
 
@@ -117,8 +134,8 @@ def _family_rows(sample: Sample, metric: Response, family: stats.Family) -> list
     values = {name: _values(sample, name, metric) for name in sample.by_treatment}
     scale = _scale(sample, metric, values)
     family = dataclasses.replace(family, scale=scale, margin=usable_margin(family.margin, scale))
-    medians = {name: median_of(own) for name, own in values.items()}
-    # The widest bucket of each treatment, as a share of its quantile.
+    medians = {name: median_of(runs) for name, runs in values.items()}
+    # The coarsest resolution of each treatment, as a share of its quantile.
     shares = {
         name: max((run.bounds.get(metric.name, 0.0) for run in runs), default=0.0) / (medians[name] or math.inf)
         for name, runs in sample.by_treatment.items()
@@ -142,7 +159,7 @@ def _family_rows(sample: Sample, metric: Response, family: stats.Family) -> list
 def _coarse(
     sample: Sample, result: stats.ContrastResult, metric: Response, shares: Mapping[str, float]
 ) -> tuple[stats.Warning, ...]:
-    """A ratio is as coarse as the coarser of its two quantiles, each against its own size."""
+    """Warn of a coarse ratio, by the larger relative resolution of its two quantiles."""
     c = result.comparison
     if metric.kind != "latency" or c is None or c.scale != "ratio" or c.margin is None:
         return ()
@@ -154,36 +171,36 @@ def _coarse(
 
 
 def _drift(sample: Sample, metric: Response) -> tuple[stats.Warning, ...]:
-    """Whether runs that are not paired drift over time, where every file says when it began.
+    """Warn of a drift over time of unpaired runs, if the start of every run is known.
 
-    Runs that differ by less than their histograms' buckets, or their digits, show none.
+    Differences within the resolution of the values are not treated as drift.
     """
     runs = sample.runs
     if sample.paired or not sample.order_known or any(not run.values.get(metric.name, 0.0) > 0 for run in runs):
         return ()
-    if all(_within_resolution(own, metric) for own in sample.by_treatment.values()):
+    if all(_within_resolution(runs, metric) for runs in sample.by_treatment.values()):
         return ()
-    widest = max(len(mine) for mine in sample.by_treatment.values())
+    most = max(map(len, sample.by_treatment.values()))
 
     def padded(values: Sequence[float]) -> FloatArray:
-        return np.array([*values, *[math.nan] * (widest - len(values))])
+        return np.array([*values, *[math.nan] * (most - len(values))])
 
-    values = {name: padded([run.values[metric.name] for run in mine]) for name, mine in sample.by_treatment.items()}
-    times = {name: padded([run.start_unix_s or 0.0 for run in mine]) for name, mine in sample.by_treatment.items()}
+    by_treatment = sample.by_treatment.items()
+    values = {name: padded([run.values[metric.name] for run in own]) for name, own in by_treatment}
+    times = {name: padded([run.start_unix_s or 0.0 for run in own]) for name, own in by_treatment}
     apart = any(finding.code in CONFOUNDED for finding in sample.findings)
-    effect = "drift and treatment cannot be told apart" if apart else "it is in the noise of both"
+    effect = "drift and treatment cannot be separated" if apart else "it adds to the noise of both"
     return tuple(
         stats.Warning(
             warning.code,
-            f"{warning.message.split(';')[0]}; these runs are in no blocks that would absorb it, so {effect}: repeat "
-            "in randomised blocks",
+            f"{warning.message.split(';')[0]}; no blocks remove it, so {effect}; repeat in randomised blocks",
         )
         for warning in drift(values, times)
     )
 
 
 def _within_resolution(runs: Sequence[Run], metric: Response) -> bool:
-    """Whether the runs of a treatment differ by no more than a value is known to."""
+    """Return whether the runs of a treatment differ by no more than the resolution of their values."""
     values = [run.values[metric.name] for run in runs]
     return max(values) - min(values) <= max(run.bounds.get(metric.name, 0.0) for run in runs)
 
@@ -197,7 +214,7 @@ def _values(sample: Sample, treatment: str, metric: Response) -> FloatArray:
 
 
 def _scale(sample: Sample, metric: Response, values: Mapping[str, FloatArray]) -> stats.Scale:
-    """Ratios; differences where the baseline has none of it at all."""
+    """Return "ratio", or "difference" if all values of the baseline are zero."""
     base = values[sample.baseline]
     if metric.kind != "latency" and np.isfinite(base).any() and not np.nan_to_num(base).any():
         return "difference"
@@ -209,14 +226,14 @@ def _scale(sample: Sample, metric: Response, values: Mapping[str, FloatArray]) -
 
 
 def smallest_p_of(sample: Sample, treatment: str) -> float:
-    """The smallest possible p of one contrast, uncorrected."""
+    """Return the smallest possible p of one contrast, uncorrected."""
     if sample.paired:
         return stats.smallest_p(len(sample.blocks))
     return stats.smallest_p_unpaired(len(sample.by_treatment[sample.baseline]), len(sample.by_treatment[treatment]))
 
 
 def limit_sentences(sample: Sample, family: Sequence[str], alpha: float) -> list[str]:
-    """The floor of every contrast of treatments that are corrected together, one sentence for those of equal size."""
+    """Describe the smallest possible p of a family, in one sentence per group of contrasts of equal size."""
     m = max(1, len(family))
     groups: dict[tuple[int, int], list[str]] = {}
     for name in family:
@@ -243,8 +260,8 @@ def _sentence(sample: Sample, sizes: tuple[int, int], names: Sequence[str], m: i
     if m * p <= alpha:
         return text + "."
     return (
-        f"{text}. Nothing below {_p(min(1.0, m * p))} is possible, so nothing can be called at {alpha:g}: "
-        f"it takes at least {needed} {unit}."
+        f"{text}. Nothing below {_p(min(1.0, m * p))} is possible, so a difference cannot be significant at {alpha:g}: "
+        f"at least {needed} {unit} are needed."
     )
 
 

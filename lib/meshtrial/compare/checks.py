@@ -1,8 +1,7 @@
-"""What must hold before two sets of runs may be compared at all.
+"""Check whether sets of runs may be compared.
 
-Opinion: what forbids a comparison is refused with its reason, all reasons at once; what a reader must know is a
-warning by name. A copied result counts as forbidden: a published study was found to hold "run 2" byte for byte equal
-to run 1.
+Findings that forbid a comparison are reported all at once; others become named warnings. Copied results are forbidden:
+in one published study the file of run 2 was a copy of run 1, byte for byte.
 """
 
 import itertools
@@ -17,32 +16,32 @@ from meshtrial.load.recorded import differences
 from meshtrial.stats.ranktests import FloatArray, rank_sum_p
 from meshtrial.vocabulary import VerdictLabel
 
-# Findings on an order in which drift reads as an effect.
+# Findings on an order of runs in which drift looks like an effect.
 SEQUENTIAL, MOSTLY_BEFORE = CONFOUNDED = ("sequential-order", "mostly-before")
-_AS_EFFECT = "whatever drifted meanwhile reads as an effect"
+_AS_EFFECT = "any drift looks like an effect"
 _LEVEL = 0.05
 _GATES = Gates()
 _FEWEST_PAIRS = 5
 _APART = 0.1
 _SIZES_APART = 1000
 _MANY = 200
-# Numbers that two runs do not share by chance, all of them to the last digit.
+# Two runs do not share this many numbers by chance, to the last digit.
 _FEWEST_NUMBERS = 6
 
 
 def require_replicates(by_treatment: Mapping[str, Sequence[Run]]) -> None:
-    """Refuse a treatment of one run, whatever the user insists on."""
+    """Raise UsageError if a treatment has only one run, even with ``force``."""
     sizes = {name: len(runs) for name, runs in by_treatment.items()}
     if min(sizes.values()) < 2:
         listed = " against ".join(f"{n} run{'s' * (n != 1)} of {name}" for name, n in sizes.items())
         raise UsageError(
-            f"{listed}: one run shows no noise, so nothing tells an effect from it; give at least 2 runs a treatment "
-            "(6 a side for p = 2/924; requests are not replicates)"
+            f"{listed}: one run shows no noise, so effect and noise cannot be separated; give at least 2 runs per "
+            "treatment (6 against 6 for p = 2/924; requests are not replicates)"
         )
 
 
 def check(by_treatment: Mapping[str, Sequence[Run]]) -> tuple[Finding, ...]:
-    """All findings on the files of all treatments, those that forbid first."""
+    """Return all findings on the files of all treatments, blocking ones first."""
     runs = [run for treatment in by_treatment.values() for run in treatment]
     findings = [
         *_copies(runs),
@@ -65,64 +64,64 @@ def _copies(runs: Sequence[Run]) -> Iterator[Finding]:
         for path, digest in run.sources.items():
             known = first.setdefault(digest, str(path))
             if known != str(path):
-                text = f"{path} is a copy of {known}, byte for byte: a copy is no second run"
+                text = f"{path} is a copy of {known}, byte for byte; a copy is not a second run"
                 yield Finding("copied-run", text, True)
 
 
 def _same_content(runs: Sequence[Run]) -> Iterator[Finding]:
-    """Copies that were packed, indented or renamed: the same start and the same numbers, to the last digit."""
+    """Find copies that were compressed, reformatted or renamed: the same start and numbers, to the last digit."""
     first: dict[tuple[object, ...], Run] = {}
     for run in runs:
         if run.kind == "table" or (run.start_unix_s is None and len(run.values) < _FEWEST_NUMBERS):
             continue
         known = first.setdefault((run.start_unix_s, run.requests, *sorted(run.values.items())), run)
         if known is not run and set(known.sources.values()).isdisjoint(run.sources.values()):
-            when = "" if run.start_unix_s is None else f"began when {known.name} did and "
-            same = "the same numbers" if when else f"the same numbers as {known.name}"
-            yield Finding("copied-run", f"{run.name} {when}holds {same}: a copy is no second run", True)
+            same = "numbers" if run.start_unix_s is None else "start and numbers"
+            text = f"{run.name} has the same {same} as {known.name}; a copy is not a second run"
+            yield Finding("copied-run", text, True)
 
 
 def _contradictions(runs: Sequence[Run]) -> Iterator[Finding]:
-    """Numbers of one file that contradict each other: it was edited, or put together from several runs."""
+    """Find contradictory numbers in a file that was edited or combined from several runs."""
     for run in runs:
         settings = run.settings
-        # Of generators that were merged the settings hold the first one's requests.
+        # For merged files the settings contain only the requests of the first.
         if settings is None or settings.requests is None or settings.actual_duration_s is None or len(run.sources) > 1:
             continue
         count, lasted = settings.requests, settings.actual_duration_s
         if settings.actual_rps is not None and abs(settings.actual_rps * lasted - count) > _APART * max(count, 1) + 1:
             text = (
-                f"{run.name}: {count} requests are not {settings.actual_rps:g} a second for {lasted:g} s: its numbers "
-                "are not of one run"
+                f"{run.name}: {count} requests are not {settings.actual_rps:g} per second for {lasted:g} s; the "
+                "numbers are not from one run"
             )
             yield Finding("contradiction", text, True)
-        asked = settings.requested_duration_s
-        if asked and not (1 - _APART) * asked - 1 <= lasted <= (1 + _APART) * asked + 1:
-            text = f"{run.name} lasted {lasted:g} s of the asked {asked:g} s: it was interrupted or stalled"
+        requested = settings.requested_duration_s
+        if requested and not (1 - _APART) * requested - 1 <= lasted <= (1 + _APART) * requested + 1:
+            text = f"{run.name} lasted {lasted:g} s instead of {requested:g} s; it was interrupted or stalled"
             yield Finding("duration", text, True)
 
 
 def _sizes(runs: Sequence[Run]) -> Iterator[Finding]:
-    """Answers of very different size: not the same service, or error pages."""
+    """Find responses of very different size, which are from different services or are error pages."""
     sized = [(run.settings.body_bytes, run) for run in runs if run.settings is not None and run.settings.body_bytes]
     if not sized:
         return
     (small, one), (large, other) = min(sized, key=lambda item: item[0]), max(sized, key=lambda item: item[0])
     if large >= _SIZES_APART * small:
         text = (
-            f"the answers of {other.name} have {large:.0f} bytes in the mean and those of {one.name} {small:.0f}: that "
-            "is not the same service"
+            f"responses have {large:.0f} bytes on average in {other.name} and {small:.0f} in {one.name}; "
+            "this is not the same service"
         )
         yield Finding("answer-sizes", text, True)
 
 
 def _many(by_treatment: Mapping[str, Sequence[Run]]) -> Iterator[Finding]:
-    """More runs than anybody makes: probably requests."""
+    """Find implausibly many runs, which are probably requests."""
     for name, runs in by_treatment.items():
         if len(runs) > _MANY and all(run.kind == "table" for run in runs):
             text = (
-                f"{len(runs)} runs of {name}: if each is a request, they are not replicates, and these p-values mean "
-                "nothing; give one value a run (what varies between deployments is the same for every request of one)"
+                f"{len(runs)} runs of {name}: if each is a request, they are not replicates, and these p-values are "
+                "meaningless; give one value per run, because deployments differ but requests of one share it"
             )
             yield Finding("many-runs", text, False)
 
@@ -135,57 +134,57 @@ def _settings(runs: Sequence[Run]) -> Iterator[Finding]:
             for (a, one), (b, other) in ((known[i], known[j]) for j in range(len(known)) for i in range(j))
             if any(d.setting == difference.setting for d in differences([one, other]))
         )
-        why = "; latencies are not comparable across it" if difference.blocking else ""
-        yield Finding("different-settings", f"{difference} ({example}){why}", difference.blocking)
+        reason = "; latencies are not comparable" if difference.blocking else ""
+        yield Finding("different-settings", f"{difference} ({example}){reason}", difference.blocking)
 
 
 def _kinds(runs: Sequence[Run]) -> Iterator[Finding]:
-    """Files whose percentiles are not made in the same way, and what files of a kind do not say."""
+    """Find percentiles that were computed in different ways, and facts that files of a kind do not contain."""
     first = {run.kind: run for run in reversed(runs) if run.kind != "table"}
     logs = first.get("access log")
     other = next((run for kind, run in first.items() if kind != "access log"), None)
     if logs and other:
         text = (
-            f"{logs.name} is an access log and {other.name} is not: exact quantiles against histogram ones differ "
-            "by the buckets alone; give the same kind for all runs"
+            f"{logs.name} is an access log and {other.name} is not; exact and histogram quantiles differ by the "
+            "buckets alone; give the same kind for all runs"
         )
         yield Finding("different-kinds", text, True)
     elif len(first) > 1:
         listed = " and ".join(f"{run.name} ({kind})" for kind, run in sorted(first.items()))
-        text = f"{listed} come by their percentiles in different ways; give the same kind for all runs"
+        text = f"{listed} compute percentiles in different ways; give the same kind for all runs"
         yield Finding("different-kinds", text, True)
     for kind, run in sorted(first.items()):
-        unsaid = _missing_settings(run)
-        if unsaid:
-            text = f"{kind} files do not say {', '.join(unsaid)}: make sure yourself that they were equal"
+        missing = _missing_settings(run)
+        if missing:
+            text = f"{kind} files do not contain {', '.join(missing)}; make sure that they were equal"
             yield Finding("settings-unknown", text, False)
         if "error_ratio" not in run.values:
-            text = f"{kind} files do not say how many requests failed: make sure yourself that hardly any did"
+            text = f"{kind} files do not contain the number of failed requests; make sure that hardly any failed"
             yield Finding("failures-unknown", text, False)
 
 
 def _missing_settings(run: Run) -> list[str]:
-    """Settings that must be equal and stand in no file of this kind."""
+    """Return settings that must be equal but are not in files of this kind."""
     settings = run.settings
     if settings is None:
         return ["rate", "connections", "client", "payload"]
     known = {
-        "the asked rate (so a missed one is not seen)": settings.closed_loop
+        "the requested rate (so a missed rate cannot be detected)": settings.closed_loop
         or settings.requested_rps is not None
         or settings.sent_share is not None,
         "connections or users": settings.threads is not None or settings.users is not None,
     }
-    # fortio's oldest versions leave out much that hardly ever differs.
+    # The oldest versions of fortio leave out settings that hardly ever differ.
     if settings.generator not in ("fortio", "nighthawk"):
         known["payload"] = settings.payload_bytes is not None
-    return [name for name, said in known.items() if not said]
+    return [name for name, is_known in known.items() if not is_known]
 
 
 def _gates(runs: Sequence[Run]) -> Iterator[Finding]:
     for run in runs:
         ratio = delivered(run)
         if ratio is not None and abs(ratio - 1) > _GATES.rate_tolerance:
-            text = f"{run.name} delivered {ratio:.1%} of the asked rate: its latency is not that of the asked load"
+            text = f"{run.name} achieved {ratio:.1%} of the requested rate, so its latency is of another load"
             yield Finding("rate-missed", text, False)
         if _failed_too_many(run):
             errors, allowed = run.values["error_ratio"], _GATES.error_ratio
@@ -193,7 +192,7 @@ def _gates(runs: Sequence[Run]) -> Iterator[Finding]:
 
 
 def delivered(run: Run) -> float | None:
-    """Achieved over requested rate; None for a closed loop or where the file does not say."""
+    """Return achieved over requested rate; None for a closed loop or if the file does not contain it."""
     settings = run.settings
     if settings is None:
         return None
@@ -214,10 +213,9 @@ def _failed_too_many(run: Run) -> bool:
 
 
 def stopped(by_treatment: Mapping[str, Sequence[Run]]) -> dict[str, VerdictLabel]:
-    """Treatments without a latency to compare, by what happened in more than half of their runs.
+    """Return treatments without a comparable latency, by what happened in more than half of their runs.
 
-    Too many of the requests failed (invalid: what is left is no latency), or the asked rate was missed (saturated: a
-    result).
+    If too many requests failed they are invalid; if the requested rate was missed they are saturated.
     """
     words = ((VerdictLabel.SATURATED, _rate_not_reached), (VerdictLabel.INVALID, _failed_too_many))
     return {
@@ -226,13 +224,13 @@ def stopped(by_treatment: Mapping[str, Sequence[Run]]) -> dict[str, VerdictLabel
 
 
 def _order(by_treatment: Mapping[str, Sequence[Run]]) -> Iterator[Finding]:
-    """The order of the runs, where every file says when it began."""
+    """Check the order of the runs, if every file contains its start."""
     files = [run for runs in by_treatment.values() for run in runs if run.kind != "table"]
-    silent = [run for run in files if run.start_unix_s is None]
-    if silent:
+    unknown = [run for run in files if run.start_unix_s is None]
+    if unknown:
         text = (
-            f"{len(silent)} of {len(files)} files do not say when their run began, e.g. {silent[0].name}: neither the "
-            "order of the runs nor a drift over time can be checked"
+            f"{len(unknown)} of {len(files)} files do not contain the start of the run, e.g. {unknown[0].name}; "
+            "neither the order of the runs nor a drift over time can be checked"
         )
         yield Finding("start-unknown", text, False)
         return
@@ -240,7 +238,7 @@ def _order(by_treatment: Mapping[str, Sequence[Run]]) -> Iterator[Finding]:
         name: np.array([run.start_unix_s for run in runs if run.start_unix_s is not None])
         for name, runs in by_treatment.items()
     }
-    if any(len(own) < len(by_treatment[name]) for name, own in starts.items()):
+    if any(len(times) < len(by_treatment[name]) for name, times in starts.items()):
         return
     pairs = [
         sorted(pair, key=lambda name: float(np.median(starts[name]))) for pair in itertools.combinations(starts, 2)
@@ -251,7 +249,7 @@ def _order(by_treatment: Mapping[str, Sequence[Run]]) -> Iterator[Finding]:
         text = (
             f"all runs of {first} began before the first of {second}"
             + (f" (and {len(apart) - 1} more such pair{'s' * (len(apart) > 2)})" if len(apart) > 1 else "")
-            + f": {_AS_EFFECT}, 28-36 % false positives at a nominal 5 %, and no test or pairing corrects it; repeat "
+            + f"; {_AS_EFFECT} (28-36 % false positives at a nominal 5 %), and no test or pairing corrects it; repeat "
             "in randomised blocks"
         )
         yield Finding(SEQUENTIAL, text, False)
@@ -261,19 +259,19 @@ def _order(by_treatment: Mapping[str, Sequence[Run]]) -> Iterator[Finding]:
 
 
 def _mostly_before(first: str, earlier: FloatArray, second: str, later: FloatArray) -> Iterator[Finding]:
-    """Whether runs began earlier than those of another treatment, by more than a drawn order makes likely."""
+    """Check whether runs began earlier than those of another treatment, more than a random order makes likely."""
     p = rank_sum_p(earlier, later)
     if p <= _LEVEL:
         share = float((earlier[:, None] < later).mean())
         text = (
-            f"the runs of {first} began mostly before those of {second} (in {share:.0%} of all pairs of runs; an order "
-            f"that is drawn does that with p = {p:.2g}): {_AS_EFFECT}; repeat in randomised blocks"
+            f"the runs of {first} began mostly before those of {second} (in {share:.0%} of all pairs of runs; "
+            f"p = {p:.2g} for a random order); {_AS_EFFECT}; repeat in randomised blocks"
         )
         yield Finding(MOSTLY_BEFORE, text, False)
 
 
 def fixed_order(by_treatment: Mapping[str, Sequence[Run]], blocks: Sequence[str]) -> list[Finding]:
-    """Pairs in which the same treatment always ran first: what changes from one run to the next is in the effect."""
+    """Find pairs in which the same treatment always ran first, so that the order is part of the effect."""
     names = list(by_treatment)
     starts = {
         name: {run.block: run.start_unix_s for run in runs if run.start_unix_s is not None}
@@ -283,12 +281,12 @@ def fixed_order(by_treatment: Mapping[str, Sequence[Run]], blocks: Sequence[str]
     for one, other in ((names[0], name) for name in names[1:]):
         both = [(starts[one].get(block), starts[other].get(block)) for block in blocks]
         known = [(a, b) for a, b in both if a is not None and b is not None]
-        # By chance alone five pairs have one order in a sixteenth of all comparisons.
+        # Five pairs have the same order by chance with probability 1/16.
         if len(known) >= _FEWEST_PAIRS and (all(a < b for a, b in known) or all(a > b for a, b in known)):
             first, second = (one, other) if known[0][0] < known[0][1] else (other, one)
             text = (
-                f"in each of {len(known)} pairs {first} ran before {second}: a trend, or what the first run leaves "
-                "behind, reads as an effect, and no test sees it; draw the order anew for every pair"
+                f"in each of {len(known)} pairs {first} ran before {second}; a trend, or an after-effect of the first "
+                "run, looks like an effect, and no test detects it; draw the order of every pair at random"
             )
             findings.append(Finding("fixed-order", text, False))
     return findings

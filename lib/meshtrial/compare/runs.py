@@ -1,8 +1,10 @@
-"""A run of a named treatment, as plain data, and what was found wrong with a set of them."""
+"""The runs of a comparison, and findings on them."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from meshtrial.errors import UsageError
 from meshtrial.load.settings import LoadSettings
@@ -11,26 +13,46 @@ from meshtrial.vocabulary import VerdictLabel, Warning
 
 @dataclass(frozen=True)
 class Run:
-    """One run."""
+    """One run of a treatment."""
 
     treatment: str
-    name: str  # what the user knows it by: its file (or folder), or the table's column `run`
-    kind: str  # fortio, nighthawk, access log, table, or another generator's form
-    values: Mapping[str, float]  # response to value; SI base units for registered responses
-    # Resolution in seconds of a quantile: its histogram bucket, or the log's microsecond.
+    name: str  # its file or folder, or the table's column `run`
+    kind: str  # fortio, nighthawk, access log, table, or another format
+    values: Mapping[str, float]  # by response; SI base units for registered responses
+    # Resolution of a quantile in seconds: width of its histogram bucket, or a microsecond of a log.
     bounds: Mapping[str, float] = field(default_factory=dict)
     sources: Mapping[Path, str] = field(default_factory=dict)  # files read, with their SHA-256
-    settings: LoadSettings | None = None  # the load as it was asked for; None where the input does not say
-    block: str | None = None  # what it is paired by
+    settings: LoadSettings | None = None  # the requested load, if known
+    block: str | None = None  # runs of one block are paired
     start_unix_s: float | None = None
-    requests: int | None = None  # successful ones decide how far into the tail a quantile may be reported
+    requests: int | None = None  # successful ones; they limit the highest percentile
     notes: tuple[str, ...] = ()
-    further: str = ""  # how a file of this kind comes to hold further percentiles; empty where its requests decide
+    further: str = ""  # how to get a file of this kind with further percentiles; empty if more requests are enough
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        load = None
+        if self.settings is not None:
+            skipped = ("path", "latency", "errors", "url")
+            values = {field.name: getattr(self.settings, field.name) for field in dataclasses.fields(self.settings)}
+            load = {name: value for name, value in values.items() if name not in skipped and value is not None}
+        return {
+            "treatment": self.treatment,
+            "run": self.name,
+            "block": self.block,
+            "kind": self.kind,
+            "files": {str(path): digest for path, digest in self.sources.items()},
+            "start_unix_s": self.start_unix_s,
+            "responses": dict(self.values),
+            "bounds": dict(self.bounds),
+            "load": load,
+            "notes": list(self.notes),
+        }
 
 
 @dataclass(frozen=True)
 class Finding(Warning):
-    """What a reader must know; a blocking one is refused unless the user insists."""
+    """A warning on the runs; a blocking one forbids the comparison unless it is forced."""
 
     blocking: bool
 
@@ -41,10 +63,10 @@ class Sample:
 
     by_treatment: Mapping[str, Sequence[Run]]  # the baseline first
     baseline: str
-    blocks: tuple[str, ...] = ()  # labels of the pairs, in order; empty where the runs are not paired
-    pairing: str = ""  # in words, how the pairs were formed; empty where they are not
+    blocks: tuple[str, ...] = ()  # in order; empty if the runs are not paired
+    pairing: str = ""  # how the pairs were formed; empty if not paired
     findings: tuple[Finding, ...] = ()
-    # Treatments that most of the time did not deliver the asked rate (saturated), or failed requests (invalid)
+    # Treatments that missed the requested rate (saturated) or failed requests (invalid) in most runs.
     stopped: Mapping[str, VerdictLabel] = field(default_factory=dict)
 
     @property
@@ -54,7 +76,7 @@ class Sample:
 
     @property
     def order_known(self) -> bool:
-        """Whether every run says when it began."""
+        """Whether the start of every run is known."""
         return all(run.start_unix_s is not None for run in self.runs)
 
     @property
@@ -69,8 +91,8 @@ class Sample:
 
 
 def refuse(findings: Sequence[Finding], force: bool) -> None:
-    """Stop at what forbids the comparison, all of it at once, one reason a line, unless the user insists."""
+    """Raise UsageError with all findings that forbid the comparison, one per line, unless it is forced."""
     reasons = [finding.message for finding in findings if finding.blocking]
     if reasons and not force:
         listed = "\n".join(f"  - {reason}" for reason in reasons)
-        raise UsageError(f"these results cannot be compared:\n{listed}\n  force compares all the same, and says so")
+        raise UsageError(f"these results cannot be compared:\n{listed}\n  force compares them anyway, with warnings")

@@ -1,11 +1,11 @@
-"""From a tidy table to runs: columns run, block, treatment, response, value, and a unit beside it where there is one.
+"""From a tidy table to runs: columns run, block, treatment, response, value and optionally unit.
 
-A study's own ``runs.parquet`` is such a table too: ``run_id`` stands for run, and rows that its inference excluded stay
-excluded. A CSV may come out of a spreadsheet: its header shows which separator it has. Capitals, spaces around names
-and cells, empty rows and empty columns mean nothing.
+A study's ``runs.parquet`` is such a table, too: its ``run_id`` is the run, and rows that its inference excluded are
+excluded. A CSV may come from a spreadsheet: its header shows the separator, and capitals, spaces around names and
+cells, empty rows and empty columns are ignored.
 
-Opinion: a comma is a decimal mark where the table shows that it is one. Where it may set thousands apart as well, the
-number stays as it is and is refused: a wrong guess is wrong by a factor of a thousand.
+A comma is read as a decimal mark only if the table shows that it is one. If it might also separate thousands, the
+number is refused, because a wrong guess is wrong by a factor of a thousand.
 """
 
 import csv
@@ -28,8 +28,8 @@ NEEDED = ("run", "treatment", "response", "value")
 _KNOWN = (*NEEDED, "run_id", "block", "unit", "included", "load")
 MOST_ROWS = 10_000_000
 _SEPARATORS = ",;\t|"
-# The line in which a table tells Excel its separator.
-_TOLD = re.compile(rf'"?sep=([{_SEPARATORS}])"?\n', re.IGNORECASE)
+# The line by which a table sets the separator for Excel.
+_SEPARATOR_LINE = re.compile(rf'"?sep=([{_SEPARATORS}])"?\n', re.IGNORECASE)
 _EXPONENT = r"(?:[eE][+-]?\d+)?"
 _COMMA = re.compile(rf"[+-]?\d*,\d+{_EXPONENT}")
 _POINT = re.compile(rf"[+-]?\d*\.\d+{_EXPONENT}")
@@ -37,9 +37,9 @@ _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 
 
 def read_table(path: Path, where: Sequence[tuple[str, str]] = ()) -> tuple[dict[str, list[Run]], dict[str, Response]]:
-    """The runs of every treatment, and the responses that the table (CSV, gzip or plain, or Parquet) holds.
+    """Return the runs of every treatment and the responses of a table (CSV, gzip or plain, or Parquet).
 
-    ``where`` chooses rows by their value in a column.
+    ``where`` selects rows by the value in a column.
     """
     frame = _shaped(_read(path), path, where)
     by_treatment: dict[str, dict[str, dict[str, float]]] = {}
@@ -53,14 +53,14 @@ def read_table(path: Path, where: Sequence[tuple[str, str]] = ()) -> tuple[dict[
         if response.name in values:
             raise InputFileError(
                 path,
-                f"run {key[1]} of {key[0]} has {response.name} twice: a run is one number a response (average slices "
-                "first), or choose the rows that belong together, where COLUMN=VALUE",
+                f"run {key[1]} of {key[0]} has {response.name} twice; give one number per run and response (average "
+                "slices first), or select rows by COLUMN=VALUE",
             )
         values[response.name] = value
         if why := impossible(values, {}):
             raise InputFileError(path, f"run {key[1]} of {key[0]}: {why}")
         if blocks.setdefault(key, row["block"]) != row["block"]:
-            raise InputFileError(path, f"run {key[1]} of {key[0]} stands in two blocks")
+            raise InputFileError(path, f"run {key[1]} of {key[0]} is in two blocks")
     return {
         treatment: [
             Run(treatment, name, "table", values, block=blocks[treatment, name]) for name, values in runs.items()
@@ -72,20 +72,20 @@ def read_table(path: Path, where: Sequence[tuple[str, str]] = ()) -> tuple[dict[
 def _read(path: Path) -> pl.DataFrame:
     data = read_bytes(path)
     if not data.startswith(b"PAR1"):
-        # Everything as text first: run 01 and run 1 are different names.
+        # All columns are read as text, because run 01 and run 1 are different names.
         return read_sheet(text_in(data, path), path, _KNOWN, "value")
     try:
-        # A column of one value takes a few bytes, however often it stands there.
+        # A small Parquet file may have a huge number of equal rows, so they are counted first.
         rows = int(pl.scan_parquet(io.BytesIO(data)).select(pl.len()).collect().item())
         if rows > MOST_ROWS:
-            raise InputFileError(path, f"holds {rows} rows: a table has one a run and response")
+            raise InputFileError(path, f"has {rows} rows; give one per run and response")
         return pl.read_parquet(io.BytesIO(data))
     except (pl.exceptions.PolarsError, OSError) as error:
         raise InputFileError(path, f"is a damaged Parquet table ({str(error).splitlines()[0]})") from None
 
 
 def _column_name(column: str) -> str:
-    """A column's name as a message shows it: a table without a header has data for names."""
+    """Return a column's name for a message; without a header it is data and may be anything."""
     return column if column.isprintable() and len(column) <= 40 else shortened(column, 40)
 
 
@@ -94,12 +94,12 @@ def _shaped(frame: pl.DataFrame, path: Path, where: Sequence[tuple[str, str]]) -
         frame = frame.rename({"run_id": "run"})
     missing = [column for column in NEEDED if column not in frame.columns]
     if missing:
-        has = ", ".join(_column_name(column) for column in frame.columns[:8]) or "none of any name"
-        raise InputFileError(path, f"lacks {', '.join(missing)}; a tidy table has {', '.join(NEEDED)} (this has {has})")
+        has = ", ".join(_column_name(column) for column in frame.columns[:8]) or "no columns"
+        raise InputFileError(path, f"has no {', '.join(missing)}; a tidy table has {', '.join(NEEDED)} (found: {has})")
     if "included" in frame.columns:
         included = frame["included"].cast(pl.String).str.to_lowercase()
         for odd in frame["included"].filter(~included.is_in(["true", "false"]).fill_null(False))[:1]:
-            raise InputFileError(path, f"included is {odd!r} in a row, not true or false")
+            raise InputFileError(path, f"included is {odd!r} in one row, not true or false")
         frame = frame.filter(included == "true")
     for name, value in where:
         column = known_as(name, [*frame.columns])
@@ -108,12 +108,10 @@ def _shaped(frame: pl.DataFrame, path: Path, where: Sequence[tuple[str, str]]) -
             raise UsageError(f"where {column}={value}: {path} has no such column; it has {has}")
         frame = frame.filter(pl.col(column).cast(pl.String) == value)
     if frame.is_empty():
-        raise InputFileError(path, "holds no row" + (f" where {' and '.join(map('='.join, where))}" if where else ""))
+        raise InputFileError(path, "has no row" + (f" where {' and '.join(map('='.join, where))}" if where else ""))
     if "load" in frame.columns and frame["load"].n_unique() > 1:
         loads = ", ".join(str(load) for load in frame["load"].unique(maintain_order=True))
-        raise InputFileError(
-            path, f"holds several loads ({loads}), which cannot be compared: choose one, where load=..."
-        )
+        raise InputFileError(path, f"has several loads ({loads}), which cannot be compared; select one by load=...")
     for optional in ("block", "unit"):
         if optional not in frame.columns:
             frame = frame.with_columns(pl.lit(None, pl.String).alias(optional))
@@ -125,11 +123,11 @@ def _shaped(frame: pl.DataFrame, path: Path, where: Sequence[tuple[str, str]]) -
 def _value(row: Mapping[str, str | None], path: Path) -> tuple[Response, float]:
     for column in ("run", "treatment", "response"):
         if row[column] is None:
-            raise InputFileError(path, f"a row has no {column}: {dict(row)}")
+            raise InputFileError(path, f"one row has no {column}: {dict(row)}")
     response, factor = find_response(str(row["response"]), row["unit"] or "")
     if factor is None:
         name = row["response"]
-        raise InputFileError(path, f"{name} has no unit: call it {name}_ms or {name}_s, or add a column unit")
+        raise InputFileError(path, f"{name} has no unit; call it {name}_ms or {name}_s, or add a column unit")
     text = row["value"] or ""
     try:
         value = float(text) * factor
@@ -142,36 +140,36 @@ def _value(row: Mapping[str, str | None], path: Path) -> tuple[Response, float]:
 
 
 def _no_number(text: str) -> str:
-    """Why a value is refused; a separator of thousands is not always told from a decimal mark."""
+    """Return why a value is refused: it is no number, or has a possible separator of thousands."""
     if re.fullmatch(r"[+-]?\d{1,3}([.,'’\s]\d{3})*[.,'’\s]\d+", text):
-        return "whose comma, point or space may set thousands apart: write it with a decimal point alone"
+        return "which may have a separator of thousands; write it with a decimal point only"
     return "not a number"
 
 
 def choose(
     by_treatment: Mapping[str, list[Run]], path: Path, baseline: str, treatments: Sequence[str]
 ) -> dict[str, list[Run]]:
-    """The named treatments, the baseline first; without named treatments all the others."""
-    wanted = treatments or [name for name in by_treatment if name != baseline]
-    for name in (baseline, *wanted):
+    """Return the baseline and the named treatments, by default all others."""
+    chosen = treatments or [name for name in by_treatment if name != baseline]
+    for name in (baseline, *chosen):
         if name not in by_treatment:
             raise UsageError(f"{path}: has no treatment {name!r}; it has {', '.join(by_treatment)}")
-    if baseline in wanted or len(set(wanted)) < len(wanted):
-        raise UsageError(f"a treatment is named twice: {', '.join((baseline, *wanted))}")
-    if not wanted:
-        raise UsageError(f"{path}: holds {baseline} alone; there is nothing to compare it with")
-    return {name: list(by_treatment[name]) for name in (baseline, *wanted)}
+    if baseline in chosen or len(set(chosen)) < len(chosen):
+        raise UsageError(f"a treatment is given twice: {', '.join((baseline, *chosen))}")
+    if not chosen:
+        raise UsageError(f"{path}: has no treatment except {baseline}; there is nothing to compare it with")
+    return {name: list(by_treatment[name]) for name in (baseline, *chosen)}
 
 
 def read_sheet(text: str, path: Path, known: Collection[str], number: str) -> pl.DataFrame:
-    """The rows that are not empty, all of it text. ``known`` names are found in any capitals.
+    """Return the non-empty rows of a CSV as text. ``known`` column names are matched without regard to case.
 
     In the column ``number`` decimal commas become points.
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n").lstrip("\n")
-    hint = _TOLD.match(text)
+    hint = _SEPARATOR_LINE.match(text)
     text = text[hint.end() :] if hint else text
-    separator = hint[1] if hint else max(_SEPARATORS, key=lambda one: _columns(text, one, known))
+    separator = hint[1] if hint else max(_SEPARATORS, key=lambda candidate: _count_columns(text, candidate, known))
     try:
         header, *rows = _rows(text, separator) or [[]]
     except csv.Error as error:
@@ -182,11 +180,11 @@ def read_sheet(text: str, path: Path, known: Collection[str], number: str) -> pl
         raise InputFileError(path, f"has two columns called {twice!r}; rename one")
     long = next((row for row in rows if len(row) > len(names)), None)
     if long is not None and not set(known).isdisjoint(names):
-        told = shortened(separator.join(long), 80)
-        reason = f"a row has {len(long)} values for {len(names)} columns ({told})"
-        raise InputFileError(path, f"{reason}: quote a value that holds a {separator!r}")
+        row = shortened(separator.join(long), 80)
+        reason = f"one row has {len(long)} values for {len(names)} columns ({row})"
+        raise InputFileError(path, f"{reason}; quote values that contain {separator!r}")
     if len(rows) > MOST_ROWS:
-        raise InputFileError(path, f"holds {len(rows)} rows: a table has one a run and response")
+        raise InputFileError(path, f"has {len(rows)} rows; give one per run and response")
     columns = {name: [row[i] if i < len(row) else "" for row in rows] for i, name in enumerate(names)}
     if number in columns:
         columns[number] = _with_points(columns[number], separator)
@@ -194,12 +192,12 @@ def read_sheet(text: str, path: Path, known: Collection[str], number: str) -> pl
 
 
 def known_as(name: str, known: Collection[str]) -> str:
-    """The known name that a name is but for capitals; the name where there is none."""
-    return name if name in known else next((one for one in known if one.casefold() == name.casefold()), name)
+    """Return the known name that equals a name without regard to case, else the name."""
+    return name if name in known else next((item for item in known if item.casefold() == name.casefold()), name)
 
 
-def _columns(text: str, separator: str, known: Collection[str]) -> tuple[int, int]:
-    """How many known columns, and how many in all, a separator makes of the header."""
+def _count_columns(text: str, separator: str, known: Collection[str]) -> tuple[int, int]:
+    """Return the number of known columns, and of all, that a separator gives for the header."""
     try:
         names = _rows(text.partition("\n")[0], separator)[0]
     except (csv.Error, IndexError):
@@ -208,7 +206,7 @@ def _columns(text: str, separator: str, known: Collection[str]) -> tuple[int, in
 
 
 def _rows(text: str, separator: str) -> list[list[str]]:
-    """The rows that hold something, without the empty cells at their ends."""
+    """Return the rows without empty cells at their end, and without empty rows."""
     reader = csv.reader(io.StringIO(text), delimiter=separator, skipinitialspace=True, strict=True)
     stripped = (_without_empty([cell.strip() for cell in row]) for row in reader)
     return [row for row in stripped if row]
@@ -220,7 +218,7 @@ def _without_empty(row: Sequence[str]) -> list[str]:
 
 
 def _with_points(numbers: list[str], separator: str) -> list[str]:
-    """Spreadsheets separate columns by semicolons where the comma is their decimal mark."""
+    """Replace decimal commas; spreadsheets with decimal commas separate columns by semicolons."""
     commas = {text for text in numbers if _COMMA.fullmatch(text)}
     decimal = separator == ";" or any(not _THOUSANDS.fullmatch(text) for text in commas)
     if not decimal or any(_POINT.fullmatch(text) for text in numbers):

@@ -1,7 +1,6 @@
-"""The comparison for a terminal: the smallest possible p first, then a table a metric, readable at 100 columns.
+"""The comparison for a terminal of 100 columns: the smallest possible p, then one table per metric.
 
-Plain ASCII but for the user's own names, so that it can be piped and compared line by line. What was not shown is
-inconclusive, with what would settle it.
+The text is ASCII except for names from the user, so that it can be piped and compared line by line.
 """
 
 import textwrap
@@ -21,31 +20,31 @@ WIDTH = 100
 
 
 def render(outcome: Outcome) -> str:
-    """The whole text."""
+    """Return the whole text."""
     parts = [*(wrap(sentence) for sentence in outcome.limits)]
     for metric in outcome.metrics:
         parts.append(_metric(outcome, metric))
-    noted = notes(outcome)
-    if noted:
-        parts.append("\n".join(["Warnings", *(wrap(note, "  - ", "    ") for note in noted)]))
+    listed = notes(outcome)
+    if listed:
+        parts.append("\n".join(["Warnings", *(wrap(note, "  - ", "    ") for note in listed)]))
     parts.append(wrap(method_sentence(outcome)))
     return "\n\n".join(parts)
 
 
 def wrap(text: str, first: str = "", rest: str = "") -> str:
-    """A paragraph of at most 100 columns; names and numbers are never broken."""
+    """Return a paragraph of at most 100 columns; names and numbers are never broken."""
     return textwrap.fill(
         text, WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
     )
 
 
 def title(outcome: Outcome) -> str:
-    """What is compared with what."""
+    """Return "istio and linkerd against none"."""
     return f"{' and '.join(outcome.sample.treatments)} against {outcome.sample.baseline}"
 
 
 def contrasts(outcome: Outcome) -> Contrasts:
-    """The rows as the report's figures and tables take them."""
+    """Return the rows for the report's figures and tables."""
     sample = outcome.sample
     twin = next((row.treatment for row in outcome.rows if row.twin), None)
     looks = palette.looks_of(sample.baseline, twin, list(sample.by_treatment))
@@ -62,37 +61,37 @@ def _metric(outcome: Outcome, metric: Response) -> str:
         "{counted}": str(len(sample.by_treatment[sample.baseline])),
         "median": to_ascii(wording.in_unit(metric, rows[0].baseline_value)),
     }
-    # What the names are of stands over them, in the title.
+    # The column of treatments needs no heading.
     table = [["", *(column.heading.format(**heads) for column in columns[1:])]]
     table.append([base.get(column.heading, "") for column in columns])
     table += [[_cell(column, line) for column in columns] for line in lines]
-    shown = [_title(rows)]
-    beside = in_line(table, [not column.name for column in columns])
-    for told, below in zip(beside, ["", "", *map(_below, lines)], strict=True):
-        shown.append(f"  {told}")
+    text = [_title(rows)]
+    aligned = in_line(table, [not column.name for column in columns])
+    for line, below in zip(aligned, ["", "", *map(_below, lines)], strict=True):
+        text.append(f"  {line}")
         if below:
-            shown.append(wrap(below, "    ", "      "))
-    return "\n".join([*shown, *(wrap(sentence, "  ", "  ") for sentence in _explained(outcome, metric, rows))])
+            text.append(wrap(below, "    ", "      "))
+    return "\n".join([*text, *(wrap(sentence, "  ", "  ") for sentence in _explained(outcome, metric, rows))])
 
 
 def _explained(outcome: Outcome, metric: Response, rows: Sequence[VerdictRow]) -> Iterator[str]:
     if any(warned(row, COARSE_QUANTILE) for row in rows):
-        yield "[bucket] the quantile is known to a histogram bucket or to digits wider than the margin"
+        yield "[bucket] The resolution of the quantile (histogram bucket or digits) is wider than the margin."
     if any(row.ratio is not None and wording.effect_interval(row) == wording.UNKNOWN for row in rows):
-        yield "The interval has no end on either side where the buckets are as wide as the quantiles themselves."
+        yield "An interval is unbounded if the buckets are as wide as the quantiles themselves."
     opposed = [row.treatment for row in rows if _opposed(metric, row)]
     if opposed:
-        of = "ratios" if not rows[0].by_difference else "differences"
+        effects = "ratios" if not rows[0].by_difference else "differences"
         pairs = "within the pairs" if outcome.sample.paired else "of all pairs of runs"
         yield (
-            f"The medians of {wording.listing(opposed)} point the other way than the change, which is the middle of "
-            f"the {of} {pairs} (Hodges-Lehmann): close to no change, or where runs fall into groups, the two can "
-            "differ; look at every run (--html)."
+            f"The medians of {wording.listing(opposed)} change in the opposite direction of the estimate, which is the "
+            f"median of the {effects} {pairs} (Hodges-Lehmann). The two can differ near zero, or if runs form groups; "
+            "look at every run (--html)."
         )
 
 
 def _opposed(metric: Response, row: VerdictRow) -> bool:
-    """Whether the two medians, as they are shown, lie the other way round than the change that is shown."""
+    """Return whether the displayed medians change in the opposite direction of the displayed estimate."""
     before, after = row.baseline_value, row.treatment_value
     effect = row.difference if row.by_difference else None if row.ratio is None else row.ratio - 1
     if (
@@ -102,21 +101,21 @@ def _opposed(metric: Response, row: VerdictRow) -> bool:
         or wording.in_unit(metric, before) == wording.in_unit(metric, after)
     ):
         return False
-    shown = any(digit in wording.effect(row) for digit in "123456789")
-    return shown and (after > before) != (effect > 0)
+    is_displayed = any(digit in wording.effect(row) for digit in "123456789")
+    return is_displayed and (after > before) != (effect > 0)
 
 
 def _cell(column: VerdictColumn, line: Line) -> str:
-    text = cell(column.shows(TERMINAL, line)).line
+    text = cell(column.value_in(TERMINAL, line)).line
     return text if column.name else to_ascii(text)
 
 
 def _below(line: Line) -> str:
-    """The columns below a row's own line, without what is not there; a verdict needs no heading."""
-    shown = [(column, column.shows(BELOW, line)) for column in columns_of(BELOW)]
+    """Return the columns that are printed below a row; a verdict needs no heading."""
+    cells = [(column, column.value_in(BELOW, line)) for column in columns_of(BELOW)]
     parts = [
         ("" if column.heading == "verdict" else f"{column.heading} ") + cell(value).line
-        for column, value in shown
+        for column, value in cells
         if value is not None
     ]
     return to_ascii("; ".join(parts))
@@ -129,29 +128,29 @@ def _title(rows: Sequence[VerdictRow]) -> str:
 
 
 def notes(outcome: Outcome) -> list[str]:
-    """Every finding and warning once."""
+    """Return every finding and warning once."""
     lines = [str(finding) for finding in outcome.findings]
     for row in outcome.rows:
         for warning in row.warnings:
-            # What holds for every row alike (the order is unknown) is said once.
+            # A warning that all rows have (such as an unknown order) is listed once.
             common = all(warning in other.warnings for other in outcome.rows)
             lines.append(str(warning) if common else f"{row.treatment}, {row.label}: {warning}")
     return list(dict.fromkeys(lines))
 
 
 def method_sentence(outcome: Outcome) -> str:
-    """What was computed."""
+    """Return the method in one paragraph."""
     methods = list(dict.fromkeys(row.method for row in outcome.rows if row.method))
     pairing = f", {outcome.sample.pairing}" if outcome.sample.pairing else ", not paired"
     corrected = any(row.p_adjusted is not None for row in outcome.rows)
     family = "Holm over the treatments of a metric" if corrected else "not corrected"
-    exact = "The interval is the inversion of the test beside it and says the confidence that it reaches. "
-    model = "Below the smallest n the interval is model-based and only to be looked at. "
+    exact = "Intervals are inversions of the exact test, with their achieved confidence. "
+    model = "Below the smallest n intervals are model-based and only indicative. "
     provisional = [method for method in methods if "provisional" in method]
-    known_to = (run.bounds.get(metric.name) for run in outcome.sample.runs for metric in outcome.metrics)
-    widened = "Intervals are widened by what buckets and digits leave open. " if any(known_to) else ""
+    resolutions = (run.bounds.get(metric.name) for run in outcome.sample.runs for metric in outcome.metrics)
+    widened = "Intervals are widened by the resolution of buckets and digits. " if any(resolutions) else ""
     interval = (exact if len(provisional) < len(methods) else "") + (model if provisional else "") + widened
     return (
         f"Method: {'; '.join(methods) or 'none'}{pairing}; {family}; alpha {outcome.alpha:g}. {interval}Metrics and "
-        "margins were chosen after the runs: what this shows is to be confirmed by a trial that declares them first."
+        "margins were chosen after the runs, so confirm the result by a trial that declares them first."
     )

@@ -1,7 +1,7 @@
-"""What is changed while requests are under way, and how a request tells which state of it it met.
+"""Changes of the configuration under load, and how the response to a request shows which state it met.
 
-Two versions of the application answer with a status of their own (200 and 202), and whoever is not let in gets neither:
-so every single request says which configuration it was carried by, behind any data plane.
+Two versions of the application answer with different statuses (200 and 202), and a request that is denied gets neither.
+So every response shows which configuration was in force for it, behind any data plane.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ SECOND_STATUS = "202"
 
 @dataclass(frozen=True)
 class ChangeStep:
-    """One change, and what requests have to tell of it."""
+    """One change, and the responses that are expected before and after it."""
 
     change: str  # which of :data:`CHANGES`
-    on: bool  # away from the state that was deployed; else back to it
+    on: bool  # whether it leads away from the deployed state; otherwise back to it
     name: str  # of its responses: ``propagation_all_<name>_s``
     before: str
     after: str
 
     @property
     def failing(self) -> bool:
-        """Whether requests are meant to fail before it or after."""
+        """Whether requests are expected to fail before or after it."""
         return REFUSED in (self.before, self.after)
 
 
@@ -39,7 +39,7 @@ CHANGES: dict[str, tuple[ChangeStep, ChangeStep]] = {
     "weight": _both_ways("weight", "weight", "weight", SECOND),
     "endpoints": _both_ways("endpoints", "endpoints", "endpoints", SECOND),
 }
-# What a reader sees of each name.
+# The name of each change for readers.
 LABELS = {
     "deny": "denial",
     "allow": "permission",
@@ -49,10 +49,10 @@ LABELS = {
 
 
 def steps(changes: Sequence[str], cycles: int = 1) -> tuple[ChangeStep, ...]:
-    """What is changed one after another: each change there and back, and all of them again in every cycle."""
+    """Return the steps in their order: each change there and back, and all of them again in every cycle."""
     return tuple(step for change in changes for step in CHANGES[change]) * cycles
 
 
 def names(changes: Sequence[str]) -> tuple[str, ...]:
-    """Names of the responses that these changes have, each once."""
+    """Return the names that responses of these changes contain, each once."""
     return tuple(dict.fromkeys(step.name for step in steps(changes)))

@@ -1,8 +1,8 @@
-"""What a plan cannot answer, known before its first run, and what would make it possible.
+"""Questions that a plan cannot answer, known before its first run, and what would make them answerable.
 
-A plan that cannot answer is not refused: a rehearsal of two blocks is a good use of a minute. But whoever starts it
-reads it first, and not in a verdict after an hour. A percentile that no load of the plan can report is not declared by
-a study itself: the highest that one can report is primary instead. What a user names stays as it is named.
+Such a plan is not refused, because a rehearsal of two blocks is a good use of a minute. The user reads the limits
+before the study starts, and not in a verdict after an hour. Where no load of the plan can report a study's default
+percentile, the highest percentile that one can report is primary instead. A user's own choice is kept.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from meshtrial.design.load import CapacitySearch, ClosedLoop, FixedRate, Load, R
 from meshtrial.design.responses import PERCENTILES, REGISTRY, Response, applies, requests_needed
 from meshtrial.design.study import Gates, Study
 
-# In `Study.options`: percentiles that were not declared, with what is primary instead of each.
+# The key in `Study.options` of percentiles that cannot be reported, each with the response that is primary instead.
 INSTEAD = "primary_instead"
-_LONGEST_S = 86400.0  # of the parameter duration_s
-_FEW = 3
+_LONGEST_S = 86400.0  # the largest duration_s
+_MOST_LISTED = 3  # loads; of more only their number is given
 
 
 @dataclass(frozen=True)
 class Limit:
-    """Something that a plan cannot answer, in numbers and in a sentence."""
+    """A question that a plan cannot answer, in numbers and in a sentence."""
 
     kind: Literal["percentile", "difference", "equivalence", "rate"]
-    planned: float  # requests of a run, blocks, or requests a second
-    needed: float  # as many of them make it possible; of a rate: the most that was carried
+    planned: float  # requests of a run, blocks, or requests per second
+    needed: float  # how many of them would be enough; for a rate the most that was achieved
     sentence: str
-    about: str = ""  # the response or the treatment; empty of blocks
-    loads: tuple[str, ...] = ()  # at which it is so; empty of blocks
-    remedy: str = ""  # a parameter that makes it possible, e.g. `duration_s=11`; empty where none does
+    about: str = ""  # the response or the treatment; empty for blocks
+    loads: tuple[str, ...] = ()  # the loads that it concerns; empty for blocks
+    remedy: str = ""  # a parameter that would be enough, e.g. `duration_s=11`; empty where there is none
     instead: str = ""  # the response that is primary in its place
 
 
@@ -42,19 +42,19 @@ class Unheld:
     """A rate that a treatment did not hold in a recorded study on this machine."""
 
     treatment: str
-    load: Load  # at which that was seen: at a rate, or a search
+    load: Load  # the load of that study: at a rate, or a search
     rps: float  # the lowest such rate
-    most_rps: float  # what was carried
+    most_rps: float  # what was achieved
     where: str  # the study
 
 
 def foreseen(study: Study, unheld: Iterable[Unheld] = ()) -> tuple[Limit, ...]:
-    """What a study cannot answer as it is planned: percentiles, differences, equivalence, rates."""
+    """Return the limits of a study as planned: percentiles, differences, equivalence and rates."""
     return (*_percentiles(study), *_blocks(study), *_rates(study, unheld))
 
 
 def instead_of(names: Iterable[str], loads: Sequence[Load], gates: Gates) -> dict[str, str]:
-    """Percentiles that no load can report, each with the highest of its kind that one can, where there is any."""
+    """Return percentiles that no load can report, each with the highest reportable one of the same latency."""
     found: dict[str, str] = {}
     for name in names:
         about = REGISTRY[name]
@@ -67,7 +67,7 @@ def instead_of(names: Iterable[str], loads: Sequence[Load], gates: Gates) -> dic
 
 
 def _others(about: Response) -> Iterator[Response]:
-    """The same latency at lower percentiles, the highest first."""
+    """Yield the same latency at lower percentiles, the highest first."""
     assert about.percentile is not None
     for one in sorted(PERCENTILES.values(), key=lambda one: -one.q):
         other = REGISTRY.get(about.name.replace(f"_{about.percentile.key}_", f"_{one.key}_"))
@@ -76,7 +76,7 @@ def _others(about: Response) -> Iterator[Response]:
 
 
 def _requests(about: Response, load: Load) -> float:
-    """Requests of a run among which a percentile is; without a bound in a closed loop, whose rate nobody knows."""
+    """Return the number of requests that a run's percentile is taken from; infinite for a closed loop."""
     if isinstance(load, ClosedLoop):
         return math.inf
     seconds = load.measured_s
@@ -110,7 +110,7 @@ def _percentiles(study: Study) -> Iterator[Limit]:
         fewest = min(short, key=lambda load: _requests(about, load))
         has, needed = _requests(about, fewest), _needed(about, study.gates)
         remedy, labels = _remedy(study, about, fewest), tuple(load.label for load in short)
-        where = _listed(labels) if len(labels) <= _FEW else f"{len(labels)} of {len(at)} loads"
+        where = _listed(labels) if len(labels) <= _MOST_LISTED else f"{len(labels)} of {len(at)} loads"
         sentence = (
             f"{about.label} cannot be reported at {where}: a run has {'as few as ' * (len(labels) > 1)}{has:,.0f} "
             f"requests and it takes {needed:,.0f}{f' ({remedy})' * bool(remedy)}; "
@@ -124,7 +124,7 @@ def _percentiles(study: Study) -> Iterator[Limit]:
 
 
 def _remedy(study: Study, about: Response, load: Load) -> str:
-    """A longer run, or a higher rate where runs cannot be longer; with as many failed requests as a run may have."""
+    """Return a longer duration, or a higher rate where runs cannot be longer; failed requests are allowed for."""
     has = _requests(about, load) * (1 - study.gates.error_ratio)
     if not has:
         return ""
@@ -137,7 +137,7 @@ def _remedy(study: Study, about: Response, load: Load) -> str:
 
 
 def _blocks(study: Study) -> Iterator[Limit]:
-    """Fewer blocks than the exact tests need, whatever the runs show."""
+    """Yield the tests for which there are too few blocks, whatever the runs show."""
     family = max(1, *map(len, study.families().values()))
     corrected = 1 if study.correction == "max-t" else family
     tests: tuple[tuple[Literal["difference", "equivalence"], int, float], ...] = (
@@ -169,13 +169,13 @@ def _rates(study: Study, unheld: Iterable[Unheld]) -> Iterator[Limit]:
             )
             sentence = (
                 f"{one.treatment} may not hold the rate at {_listed(labels)}: in the last study here, {one.where}, "
-                f"{found} requests a second; lower the rate, or expect `saturated`"
+                f"{found} requests per second; lower the rate, or expect `saturated`"
             )
             yield Limit("rate", min(load.asked_rps for load in loads), one.most_rps, sentence, one.treatment, labels)
 
 
 def _alike(load: Load, other: Load) -> bool:
-    """Whether what one carried tells of the other: the same requests, and, but for a search, the same connections."""
+    """Whether a rate under one load is evidence for the other: same requests and, except for a search, connections."""
     if not isinstance(load, FixedRate | RestartUnderLoad):
         return False
     same = ["payload_bytes", "response_bytes", "headers", "keepalive", "protocol", "replicas", "unused_services"]

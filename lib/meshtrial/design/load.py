@@ -212,7 +212,7 @@ class OpenLoad(Load, _Rate):
     @property
     def asked_rps(self) -> float:
         """``rps``."""
-        return self.rps
+        return float(self.rps)
 
     @property
     def _rate(self) -> str:

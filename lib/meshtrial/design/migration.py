@@ -1,7 +1,7 @@
-"""What plans, records, verdicts and parameters of earlier versions are called and hold today.
+"""Conversion of plans, records, verdicts and settings of earlier versions to the present schema and names.
 
-A file is never rewritten: its seal is checked over what it holds, and what is read from it is then brought to the
-present schema. Fields that an earlier version left out get the value that was in force then.
+A file is never rewritten. Its seal is checked over its recorded content, and only then is the content converted.
+Fields that an earlier version did not have get the value that was in force then.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NAMING_RESPONSES = ("primary", "margin", "scale")  # settings whose text names 
 
 
 def current_responses(text: str) -> str:
-    """Return a response's name, or a text with such names, with today's names in place of former ones."""
+    """Return a response's name, or a text with such names, with present names in place of former ones."""
     return _RESPONSE.sub(lambda match: _RESPONSES[match[1]], text)
 
 
@@ -35,7 +35,7 @@ def current_setting(name: str) -> str:
 
 
 def current_settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with their present names and values; of one that is given by both names, the present one."""
+    """Return settings with their present names and values; where both names are given, the present one counts."""
     settings: dict[str, Any] = {}
     for name, value in given.items():
         current = current_setting(name)
@@ -79,7 +79,7 @@ def run_of_1(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def current_row(row: Any) -> Any:
-    """Return a row of a table of verdicts with today's name of its response; what is no row stays as it is."""
+    """Return a row of verdicts with the present name of its response; anything else is returned unchanged."""
     if isinstance(row, dict) and isinstance(name := row.get("response"), str):
         return row | {"response": current_responses(name)}
     return row

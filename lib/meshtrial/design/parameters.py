@@ -1,8 +1,8 @@
-"""Parameters of a study, read as `design.settings` declares them and checked strictly, wherever they come from.
+"""Settings of a study from any source, read as `design.settings` declares them and checked strictly.
 
-papermill injects a parameter that a notebook does not know and only warns (nteract/papermill#667), so
-the notebook itself refuses it. What counts as given: every name that a cell made of nothing but literal
-assignments has set, which is what a parameters cell is, edited by hand or injected.
+papermill injects a parameter that a notebook does not have and only warns (nteract/papermill#667), so the notebook
+itself refuses it. A setting counts as given if a cell that holds nothing but literal assignments has set it: such a
+cell is a parameters cell, edited by hand or injected.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from meshtrial.design.settings import Settings
 from meshtrial.errors import UsageError
 from meshtrial.typed import read_yaml, shortened
 
-LARGEST = 2**63  # nothing that a study counts or measures comes near it, and beyond it products have no end
-LONGEST = 1500  # characters; a list of all that there is takes fewer
-# Where the notebook comes from and goes to, with `papermill --inject-paths`: no parameter of a study.
+LARGEST = 2**63  # far above anything that a study counts or measures, and the bound of the integers in a table
+LONGEST = 1500  # characters; a list of all possible values is shorter
+# Paths that `papermill --inject-paths` injects; they are no settings of a study.
 _PAPERMILLS = "PAPERMILL_"
 
 Value: TypeAlias = str | int | float | bool
@@ -35,22 +35,22 @@ Value: TypeAlias = str | int | float | bool
 
 @dataclass(frozen=True)
 class Setting:
-    """A field of a declaration, as a user meets it: what may be given, and what it means."""
+    """A field of a declaration: its allowed values and its meaning for a user."""
 
     name: str
     kind: type
-    default: Any  # it is accepted whatever the bounds are: an empty list or 0 is what the profile says
+    default: Any  # always accepted, whatever the bounds: an empty list or 0 leaves the value to the profile
     help: str = ""
     group: str = ""
-    allowed: tuple[str, ...] = ()  # the only values, where there are such
+    allowed: tuple[str, ...] = ()  # the only values; empty where any text is allowed
     at_least: float | None = None
     more_than: float | None = None
     at_most: float | None = None
     multiple_of: int | None = None
-    listed: bool = False  # any number of such values, given as text with commas
+    listed: bool = False  # any number of values, given as text with commas
 
     def read(self, value: Any) -> Any:
-        """Convert and check one value; the refusal names the setting and what is allowed."""
+        """Return the converted value; UsageError, which names the setting and what is allowed, if it is wrong."""
         if self.listed:
             return self._read_list(value)
         if self.kind is bool:
@@ -60,31 +60,31 @@ class Setting:
         return self._read_text(value) if self.kind is str else self._read_number(value)
 
     def require(self, value: Any) -> None:
-        """Refuse a value of the right type that is out of bounds."""
+        """Raise UsageError if a value of the right type is out of bounds."""
         if self.allowed and value not in self.allowed:
             raise self._refuse(value, " or ".join(repr(item) for item in self.allowed))
         if self.kind in (int, float) and not self.listed and not self._is_within(value):
             raise self._refuse(value, self._range())
 
     def text(self, value: Any) -> Any:
-        """A value that was read as a plan and a notebook hold it: a list is text."""
+        """Return a value as plans and notebooks hold it: a list as text."""
         return ",".join(f"{item:.17g}" for item in value) if self.listed else value
 
     @property
     def meaning(self) -> str:
-        """Its help with the values that are allowed."""
+        """The help text with the allowed values."""
         values = " | ".join(value for value in self.allowed if value)
         return self.help + (f" ({values})" if values else "")
 
     @property
     def bounds(self) -> str:
-        """What a number must be, in words; empty where nothing is said."""
+        """The bounds of a number in words; empty where there are none."""
         return self._range() if {self.at_least, self.more_than, self.at_most} - {None} else ""
 
     def _read_list(self, value: Any) -> tuple[Any, ...]:
         items = value if isinstance(value, list | tuple) else split_list(value) if isinstance(value, str) else [value]
         if not items and isinstance(value, str) and value:
-            raise self._refuse(value, self._wanted())
+            raise self._refuse(value, self._expected())
         numbers = []
         for item in items:
             number = item
@@ -93,24 +93,24 @@ class Setting:
                     number = float(item)
                     number = int(number) if number.is_integer() else number
                 except ValueError:
-                    raise self._refuse(value, self._wanted()) from None
+                    raise self._refuse(value, self._expected()) from None
             numbers.append(number)
-        # As for a single value, 0 is what the profile says where it can be no value.
+        # As for a single value, a 0 that is out of bounds leaves the value to the profile.
         if numbers == [0] and not isinstance(numbers[0], bool) and not self._is_within(0):
             return ()
         return tuple(dict.fromkeys(self._read_number(number) for number in numbers))
 
     def _read_number(self, value: Any) -> Any:
-        # bool is an int in Python, and True is no number of blocks.
+        # In Python a bool is an int, but True is not a number of blocks.
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._refuse(value, "a number")
         if not abs(value) < math.inf:
             raise self._refuse(value, "a finite number")
         if self.kind is int and value != int(value):
-            raise self._refuse(value, self._wanted() if self.listed else "a whole number")
-        is_profiles = value == 0 and self.default == 0
-        if not self._is_within(value) and not is_profiles:
-            raise self._refuse(value, self._wanted())
+            raise self._refuse(value, self._expected() if self.listed else "a whole number")
+        is_left_to_profile = value == 0 and self.default == 0
+        if not self._is_within(value) and not is_left_to_profile:
+            raise self._refuse(value, self._expected())
         if abs(value) >= LARGEST:
             raise self._refuse(value, f"below {LARGEST:g}")
         return self.kind(value)
@@ -136,7 +136,7 @@ class Setting:
             and (self.multiple_of is None or value % self.multiple_of == 0)
         )
 
-    def _wanted(self) -> str:
+    def _expected(self) -> str:
         if not self.listed:
             return self._range()
         numbers = "whole numbers" if self.kind is int else "numbers"
@@ -145,12 +145,12 @@ class Setting:
     def _range(self) -> str:
         most = "" if self.at_most is None else f"{self.at_most:.10g}"
         if self.more_than is not None:
-            said = f"more than {self.more_than:g}" + (f", at most {most}" if most else "")
+            text = f"more than {self.more_than:g}" + (f", at most {most}" if most else "")
         elif self.at_least is None:
-            said = f"at most {most}"
+            text = f"at most {most}"
         else:
-            said = f"{self.at_least:g} to {most}" if most else f"{self.at_least:g} or more"
-        return said + (f", a multiple of {self.multiple_of}" if self.multiple_of else "")
+            text = f"{self.at_least:g} to {most}" if most else f"{self.at_least:g} or more"
+        return text + (f", a multiple of {self.multiple_of}" if self.multiple_of else "")
 
     def _refuse(self, value: Any, allowed: str) -> UsageError:
         meaning = f" ({self.help})" if self.help else ""
@@ -159,19 +159,19 @@ class Setting:
 
 @cache
 def settings_of(declaration: Any) -> Mapping[str, Setting]:
-    """The fields of a Struct or dataclass by name, with what is annotated of them."""
+    """Return the fields of a Struct or dataclass by name, with their annotations."""
     fields = msgspec.inspect.type_info(declaration).fields  # type: ignore[attr-defined]
     return {field.name: _setting(field) for field in fields}
 
 
-def require_bounds(made: Any) -> None:
-    """Refuse an instance of a declaration that has a value out of bounds."""
-    for setting in settings_of(made.__class__).values():
-        setting.require(getattr(made, setting.name))
+def require_bounds(declared: Any) -> None:
+    """Raise UsageError if an instance of a declaration has a value out of bounds."""
+    for setting in settings_of(declared.__class__).values():
+        setting.require(getattr(declared, setting.name))
 
 
 def _setting(field: msgspec.inspect.Field) -> Setting:
-    said, extra, inner = _annotated(field.type)
+    described, extra, inner = _annotated(field.type)
     listed = isinstance(inner, msgspec.inspect.VarTupleType)
     if isinstance(inner, msgspec.inspect.VarTupleType):
         _, _, inner = _annotated(inner.item_type)
@@ -180,8 +180,8 @@ def _setting(field: msgspec.inspect.Field) -> Setting:
         field.name,
         kinds.get(type(inner), str),
         field.default,
-        said.get("description", ""),
-        said.get("title", ""),
+        described.get("description", ""),
+        described.get("title", ""),
         extra.get("allowed", ()),
         getattr(inner, "ge", None),
         getattr(inner, "gt", None),
@@ -198,7 +198,7 @@ def _annotated(kind: msgspec.inspect.Type) -> tuple[Mapping[str, Any], Mapping[s
 
 
 class Taken:
-    """The settings that a study takes: those of its notebook's parameters cell, further ones, defaults of its own."""
+    """The settings of a study: those of its notebook's parameters cell, further ones, and its own defaults."""
 
     def __init__(
         self,
@@ -207,16 +207,18 @@ class Taken:
         defaults: Mapping[str, Any] | None = None,
         single: Iterable[str] = (),
     ) -> None:
-        declared, own, single = settings_of(Settings), defaults or {}, tuple(single)
-        self.cell = (*cell,)
-        self._single = single  # lists of which it takes one number
-        wanted = {*self.cell, *further}
+        declared, own_defaults = settings_of(Settings), defaults or {}
+        self.cell = tuple(cell)
+        self._single = tuple(single)  # lists of which the study takes one number
+        names = {*self.cell, *further}
         self.settings = {
-            name: replace(one, default=own.get(name, one.default)) for name, one in declared.items() if name in wanted
+            name: replace(setting, default=own_defaults.get(name, setting.default))
+            for name, setting in declared.items()
+            if name in names
         }
 
     def read(self, given: Mapping[str, Any]) -> Settings:
-        """Check what was given; defaults fill the rest. An unknown name is refused."""
+        """Return checked settings, the rest at their defaults; UsageError for an unknown name or a wrong value."""
         values = {name: one.default for name, one in self.settings.items()}
         for name, value in given.items():
             if name not in self.settings:
@@ -234,11 +236,11 @@ class Taken:
         return type(value) is type(default) and bool(value == default)
 
     def plain(self, settings: Settings) -> dict[str, Value]:
-        """The settings that the study takes as plain values, as a plan holds them."""
+        """Return the settings of the study as plain values, as a plan holds them."""
         return {name: one.text(getattr(settings, name)) for name, one in self.settings.items()}
 
     def groups(self) -> Iterator[tuple[str, list[Setting]]]:
-        """Headings with their settings: those of the parameters cell, then the further ones."""
+        """Yield headings with their settings: those of the parameters cell, then the further ones by group."""
         yield "In the parameters cell", [self.settings[name] for name in self.cell]
         further: dict[str, list[Setting]] = {}
         for name, one in self.settings.items():
@@ -247,7 +249,7 @@ class Taken:
         yield from further.items()
 
     def source(self) -> str:
-        """The parameters cell of its notebook."""
+        """Return the source of the parameters cell of the study's notebook."""
         lines = []
         for one in (self.settings[name] for name in self.cell):
             kind = "str" if one.listed else one.kind.__name__
@@ -258,7 +260,9 @@ class Taken:
 
 
 def with_design(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was given, over what the file that ``design`` names holds; former names become present ones.
+    """Return the given settings together with those of the file that ``design`` names; the given ones win.
+
+    Former names are replaced by present ones.
 
     UsageError where the file cannot be read.
     """
@@ -273,18 +277,18 @@ def with_design(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """For a message: the known name that was probably meant, and all of them."""
+    """Return, for a message, the known name that was probably meant, and all known names."""
     allowed = list(known)
     near = difflib.get_close_matches(name, allowed, n=1)
     return (f"did you mean {near[0]}? " if near else "") + f"must be one of {', '.join(allowed)}"
 
 
 def given_in_notebook(sources: Iterable[str], namespace: Mapping[str, Any], taken: Taken) -> dict[str, Any]:
-    """The parameters that a notebook's parameter cells have set.
+    """Return the settings that a notebook's parameter cells have set.
 
     `sources` are the executed cells, oldest first (IPython's ``In``), `namespace` the notebook's globals, for the
-    values. A line of the parameters cell that still has its default sets nothing, so that a design can; what papermill
-    injects is always set.
+    values. A line of the parameters cell that still has its default counts as not set, so that a design can set it.
+    What papermill injects always counts as set.
     """
     names: dict[str, bool] = {}
     for source in sources:
@@ -302,7 +306,7 @@ def given_in_notebook(sources: Iterable[str], namespace: Mapping[str, Any], take
 
 
 def _assigned_literals(source: str) -> list[str]:
-    """Names set by a cell that holds nothing but ``name = literal``; none for any other cell."""
+    """Return the names that a cell sets if it holds nothing but ``name = literal``; no names otherwise."""
     try:
         body = ast.parse(source).body
     except SyntaxError:
@@ -330,5 +334,5 @@ def _is_literal(node: ast.expr) -> bool:
 
 
 def split_list(text: str) -> tuple[str, ...]:
-    """``a, b`` to (``a``, ``b``)."""
+    """Return the items of a text with commas: (``a``, ``b``) for ``a, b``."""
     return tuple(item.strip() for item in text.split(",") if item.strip())

@@ -1,9 +1,9 @@
 """Randomised complete blocks, drawn from one seed and sealed before the first run.
 
-A block is one pass over all treatments at one load, in a random order of its own. Where a study has
-several loads, the blocks of one number, one at each load, are themselves in random order, so that drift is not read
-as load. Sequential orders exist only as negative controls and as the ramps of scale-out: ascending, each size a
-deployment of its own, and growing, where a treatment's deployment is kept from size to size.
+A block is one pass over all treatments at one load, in a random order of its own. Where a study has several loads, the
+blocks with the same number, one for each load, are run in random order as well, so that drift is not mistaken for an
+effect of the load. Orders that are not random are negative controls, or those of scale-out: ascending, where each size
+is a new deployment, and growing, where a treatment's deployment is kept from size to size.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from meshtrial.errors import RecordError, UsageError
 from meshtrial.typed import SHAPE_ERRORS, of_schema, read, reason
 
 SCHEMA = "meshtrial.plan/2"
-# An invalid run is repeated once, inside its block.
+# A failed run is repeated once, inside its block.
 ATTEMPTS = 2
 
 
@@ -43,7 +43,7 @@ def divided(blocks: int, shares: int) -> tuple[range, ...]:
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One fresh deployment to be made."""
+    """One fresh deployment that is to be measured."""
 
     run_id: str  # folder name: load (where there are several), block, position, treatment
     repetition: int  # from 1; the block's number within its load
@@ -62,15 +62,15 @@ class Plan:
     sha256: str
 
     def load_of(self, run: PlannedRun) -> Load:
-        """The load of a planned run."""
+        """Return the load of a planned run."""
         return self.study.load(run.load)
 
     def treatment_of(self, run: PlannedRun) -> Treatment:
-        """The treatment of a planned run."""
+        """Return the treatment of a planned run."""
         return Treatment.parse(run.treatment)
 
     def block_of(self, run: PlannedRun) -> tuple[int, int]:
-        """Repetition and load of a run's block; the first load where deployments grow and go through all of them."""
+        """Return the repetition and the load's index of a run's block; the index is 0 where deployments grow."""
         labels = [load.label for load in self.study.loads]
         return run.repetition, 0 if self.study.order == "growing" else labels.index(run.load)
 
@@ -80,16 +80,16 @@ class Plan:
         return divided(self.study.blocks, self.study.sessions)
 
     def drawn_for(self, run: PlannedRun) -> np.random.Generator:
-        """What is drawn for a run's block beside its order, the same for all of its runs: the seed has sealed it."""
+        """Return the generator of a run's block, for all that is drawn except the order; the same for all its runs."""
         return np.random.default_rng([self.study.seed, *self.block_of(run)])
 
     def turns(self, together: Sequence[PlannedRun]) -> list[list[int]]:
-        """The order in which slices of runs that stand at once are taken, round after round, by their places here."""
-        drawn = self.drawn_for(together[0])
-        return [drawn.permutation(len(together)).tolist() for _ in range(self.load_of(together[0]).parts)]
+        """Return, for each round of slices, the order in which concurrent runs are measured, by index."""
+        rng = self.drawn_for(together[0])
+        return [rng.permutation(len(together)).tolist() for _ in range(self.load_of(together[0]).parts)]
 
     def to_dict(self) -> dict[str, Any]:
-        """What ``plan.json`` holds."""
+        """Return the content of ``plan.json``."""
         return _body(self.study, self.runs) | {"sha256": self.sha256}
 
     @classmethod
@@ -108,7 +108,7 @@ class Plan:
 
 
 def digest(body: Mapping[str, Any]) -> str:
-    """SHA-256 of the canonical JSON (sorted keys, no white space)."""
+    """Return the SHA-256 of the canonical JSON (sorted keys, no white space)."""
     text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -116,9 +116,10 @@ def digest(body: Mapping[str, Any]) -> str:
 def make_plan(study: Study) -> Plan:
     """Draw the whole order from the study's seed.
 
-    One generator (PCG64) draws, for the blocks of every number, first the order of the loads and then the order of the
-    treatments within each, so that the first k blocks of a longer plan are the same runs. Where deployments grow, the
-    treatments have one order a number, and each goes through all loads in turn.
+    One generator (PCG64) draws, for each number of a block, first the order of the loads and then the order of the
+    treatments within each load. So the first k blocks of a longer plan are the same runs. Where deployments grow, the
+    treatments
+    have one order for each number, and each treatment goes through all loads in turn.
     """
     rng = np.random.default_rng(study.seed)
     runs: list[PlannedRun] = []
@@ -132,7 +133,7 @@ def make_plan(study: Study) -> Plan:
 
 
 def _pass(study: Study, rng: np.random.Generator) -> Iterator[tuple[str, int, str]]:
-    """Load, place in the block and treatment of every run of the blocks of one number, in order."""
+    """Yield load, position and treatment of every run of the blocks with one number, in order."""
     names, loads = [t.name for t in study.treatments], [load.label for load in study.loads]
     if study.order == "growing":
         for position, index in enumerate(rng.permutation(len(names)), start=1):
@@ -145,7 +146,7 @@ def _pass(study: Study, rng: np.random.Generator) -> Iterator[tuple[str, int, st
 
 
 def _body(study: Study, runs: tuple[PlannedRun, ...]) -> dict[str, Any]:
-    # A round trip through JSON, so that the digest of what is in memory is the digest of what is on disk.
+    # A round trip through JSON makes the digest in memory equal to that of the file.
     body = {"schema": SCHEMA, "study": study.to_dict(), "runs": [asdict(run) for run in runs]}
     plain: dict[str, Any] = json.loads(json.dumps(body, allow_nan=False))
     return plain

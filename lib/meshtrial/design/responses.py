@@ -1,7 +1,7 @@
 """The registry of responses: one number of a run each, with its unit, kind, part of the system and default margin.
 
-SI base units are stored; ``unit`` and ``scale`` say how a reader sees them. A response that is not listed here cannot
-be declared primary and gets no verdict. A further percentile is one line of `PERCENTILES`, a further part of the
+Values are stored in SI base units; ``unit`` and ``scale`` convert them for readers. A response that is not listed here
+cannot be declared primary and gets no verdict. A further percentile is one line of `PERCENTILES`, a further part of the
 system one line of `PARTS`.
 """
 
@@ -24,7 +24,7 @@ from meshtrial.vocabulary import Scale
 
 # Twice what the instrument's own A/A test resolves: with ten quick blocks on two cores, a p50 of 0.2 ms to 0.02 ms.
 LATENCY_FLOOR_S = 5e-5
-# Of a change: what nobody who waits for it would notice, and a few intervals between the requests that tell of it.
+# For propagation: too short to be noticed by anyone who waits, and a few intervals between the requests that show it.
 OBEYED_MARGIN = Margin(0.10, 0.010)
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 
@@ -41,7 +41,7 @@ class Percentile:
 
     @property
     def label(self) -> str:
-        """What a reader sees: ``p99.9``."""
+        """Its name for readers: ``p99.9``."""
         return f"p{100 * self.q:.10g}"
 
     @property
@@ -69,11 +69,11 @@ MARKED = tuple(one for one in PERCENTILES.values() if one.marked)
 class SystemPart:
     """A part of the system whose CPU and memory are counted."""
 
-    role: str  # as records name it; `path` is app, data plane and policy server together
-    label: str  # what a reader sees
-    optional: bool = False  # a treatment may have no such part at all: then the difference is compared, not the ratio
-    counts_switches: bool = False  # context switches are counted too
-    members: tuple[str, ...] = ()  # the roles that it sums up; its own alone by default
+    role: str  # its name in records; `path` is app, data plane and policy server together
+    label: str  # its name for readers
+    optional: bool = False  # a treatment may lack it, so the difference is compared and not the ratio
+    counts_switches: bool = False  # whether its context switches are counted
+    members: tuple[str, ...] = ()  # the roles that it sums up; by default only its own
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "members", self.members or (self.role,))
@@ -104,7 +104,7 @@ class Response:
 
     # With its unit, e.g. `latency_p50_s`.
     name: str
-    # What a reader sees, e.g. `p50 latency`.
+    # Its name for readers, e.g. `p50 latency`.
     label: str
     # `latency` (slower, faster), `resource` (more, less), `level` and `throughput` (higher, lower; a level is
     # what a search found) or `quality` (described, never judged)
@@ -113,17 +113,17 @@ class Response:
     unit: str
     scale: float
     margin: Margin | None = None  # default equivalence margin; None where no verdict is given
-    # May be zero because the treatment has no such part; then the difference is compared, not the ratio
+    # May be zero because the treatment lacks the part, so the difference is compared and not the ratio
     structural_zero: bool = False
-    percentile: Percentile | None = None  # which percentile of a run's latencies it is
-    part: SystemPart | None = None  # which part of the system it is counted for
-    counted: bool = False  # a number of events, of which none is as good a number as any: always compared by difference
-    # Work that is added to each request: unless a plan says otherwise, its verdicts are those of the difference
+    percentile: Percentile | None = None  # the percentile of a run's latencies
+    part: SystemPart | None = None  # the part of the system
+    counted: bool = False  # a number of events, which may well be 0: always compared by difference
+    # Work that is added to each request: its verdicts are those of the difference unless a plan declares the ratio
     additive: bool = False
 
     @property
     def used_up(self) -> bool:
-        """Whether a treatment can be said to use it: not so a time that passes, or a number of events."""
+        """Whether it is an amount that a treatment uses; a duration or a number of events is not."""
         return self.kind == "resource" and not self.counted and self.unit not in ("s", "ms")
 
 
@@ -137,7 +137,7 @@ def _latency(infix: str, percentile: Percentile, of: str = "") -> Response:
 def _latencies() -> list[Response]:
     views = [(_latency("", q), _latency("corrected_", q, " from the schedule")) for q in PERCENTILES.values()]
     responses = [response for view in views for response in view]
-    # Of a load that mixes HTTP and gRPC, each apart.
+    # HTTP and gRPC separately, for a load that mixes them.
     for protocol, label in (("http", "HTTP/1.1"), ("grpc", "gRPC")):
         responses += [_latency(f"{protocol}_", q, f", {label}") for q in PERCENTILES.values()]
     mean = Margin(0.05, LATENCY_FLOOR_S)
@@ -148,13 +148,13 @@ def _latencies() -> list[Response]:
 
 def _resources() -> list[Response]:
     measures = (
-        ("cpu_s_per_request", "CPU a request", "us/request", 1e6),
-        ("cpu_s_per_gib", "CPU a GiB sent and echoed", "s/GiB", 1.0),
+        ("cpu_s_per_request", "CPU per request", "us/request", 1e6),
+        ("cpu_s_per_gib", "CPU per GiB sent and echoed", "s/GiB", 1.0),
         ("cpu_cores", "CPU", "cores", 1.0),
         ("memory_bytes", "memory (PSS)", "MiB", 1 / 2**20),
     )
-    switches = ("switches_per_request", "context switches a request", "switches/request", 1.0)
-    # Beside the sum the largest single proxy: what one pod must have room for.
+    switches = ("switches_per_request", "context switches per request", "switches/request", 1.0)
+    # The largest single proxy as well as the sum, because it decides how much memory a pod needs.
     name, label = "proxy_largest_memory_bytes", "memory (PSS) of the largest proxy"
     return [
         *(_used(part, *measure) for part in PARTS.values() for measure in measures),
@@ -186,7 +186,7 @@ def _levels() -> list[Response]:
 
 
 def _obeyed(name: str, what: str) -> Iterator[Response]:
-    """Whoever has nothing that could be changed so has no value; a delay of the control plane is added to the rest."""
+    """Treatments that lack what is changed have no value; a delay of the control plane is added to all others."""
     for which, who in (("first", "the first request obeys"), ("all", "all requests obey")):
         label = f"{what} until {who}"
         yield Response(
@@ -209,26 +209,26 @@ def _others() -> list[Response]:
         *(_latency("net_", q, " beyond the holds") for q in PERCENTILES.values() if q.net),
         Response("total_cpu_cores", "CPU, app and whole mesh", "resource", "cores", 1.0, Margin(0.10)),
         Response("total_memory_bytes", "memory (PSS), app and whole mesh", "resource", "MiB", 1 / 2**20, Margin(0.10)),
-        Response("proxy_cpu_cores", "CPU a proxy", "quality", "mcores", 1e3),
-        Response("proxy_memory_bytes", "memory (PSS) a proxy", "quality", "MiB", 1 / 2**20),
+        Response("proxy_cpu_cores", "CPU per proxy", "quality", "mcores", 1e3),
+        Response("proxy_memory_bytes", "memory (PSS) per proxy", "quality", "MiB", 1 / 2**20),
         Response("config_time_s", "start until every proxy is configured", "quality", "s", 1.0),
         Response("config_cpu_s", "control-plane CPU to configure all", "quality", "s", 1.0),
         Response("config_bytes", "configuration pushed at the start", "quality", "MiB", 1 / 2**20),
         Response("push_time_s", "push of one endpoint to all proxies", "quality", "ms", 1e3),
         Response("push_bytes", "bytes pushed for one endpoint", "quality", "KiB", 1 / 2**10),
-        # Of requests around a restart; of runs without one around the same moment.
+        # Of requests in the window around a restart, or in the same window of runs without one.
         Response("failed_requests", "failed requests", "resource", "requests", 1.0, Margin(0.10, 1.0), counted=True),
         Response("longest_gap_s", gap, "resource", "ms", 1e3, Margin(0.10, 0.005)),
         *(_latency("restart_window_", q, " from the schedule around the restart") for q in PERCENTILES.values()),
-        # Of changes under load: from when it was taken until requests obey it.
+        # Of changes under load: from the moment of the change until requests obey it.
         *(response for name, what in LABELS.items() for response in _obeyed(name, what)),
         Response("change_error_s", "moment of a change, uncertain by", "quality", "ms", 1e3),
-        # Of a closed loop over TCP, bytes a second each way; of a rate that rises, how far it was kept.
+        # Bytes per second each way of a closed loop over TCP, and the highest rate that a ramp kept.
         Response("throughput_bytes_s", "TCP throughput, each way", "throughput", "Gbit/s", 8e-9, Margin(0.05)),
-        # Of a new connection each: a proxy that intercepts answers itself, before it has connected to anybody.
+        # Of new connections: an intercepting proxy accepts them itself, before it has connected to the server.
         Response("connect_mean_s", "TCP connect, mean, to whoever answers first", "quality", "ms", 1e3),
         Response("ramp_kept_rps", kept, "throughput", "rps", 1.0, Margin(0.10)),
-        # Of a fresh deployment: on a cluster from applied to all pods ready, locally from the first start to the last.
+        # Of a fresh deployment: on a cluster until all pods are ready, locally until the last process has started.
         Response("ready_time_s", "time until a fresh deployment is ready", "resource", "s", 1.0, Margin(0.10, 0.5)),
         Response("latency_p50_first_half_s", "p50 latency, first half of the run", "quality", "ms", 1e3),
         Response("latency_p50_second_half_s", "p50 latency, second half of the run", "quality", "ms", 1e3),
@@ -263,11 +263,11 @@ _SHORT_NAME = re.compile(
 
 
 def find_response(name: str, unit: str = "") -> tuple[Response, float | None]:
-    """A response by any of its names (``p50``, ``p99.9_ms``, ``mean``), and what a value is multiplied by to be stored.
+    """Return a response by any of its names (``p50``, ``p99.9_ms``, ``mean``) and the factor from a value to SI units.
 
-    `unit` is the one that stands beside the value; UsageError where that of a latency is no time. A response that is
-    not known is a stand-in of kind ``level``. The factor is None for a latency without a unit: an absolute margin of
-    0.1 ms on seconds taken for milliseconds would decide the verdict in silence.
+    `unit` is the unit of the value; UsageError if that of a latency is not a time. An unknown name gives a stand-in of
+    kind ``level``. The factor is None for a latency without a unit, because seconds that are mistaken for milliseconds
+    would decide the verdict against an absolute margin without any sign of it.
     """
     if (current := current_responses(name.strip())) in REGISTRY:
         name = current
@@ -284,7 +284,7 @@ def find_response(name: str, unit: str = "") -> tuple[Response, float | None]:
 
 
 def response(name: str) -> Response:
-    """Look up a registered response by its full name or a short one (``p50``); one that is not known is refused."""
+    """Return a registered response by its full name or a short one (``p50``); UsageError if it is not known."""
     known = find_response(name)[0]
     if known.name not in REGISTRY:
         judged = ", ".join(r.name for r in REGISTRY.values() if r.margin)
@@ -293,7 +293,7 @@ def response(name: str) -> Response:
 
 
 def requests_needed(q: float, sample_floor: float) -> int:
-    """Smallest number N of requests with which a quantile may be reported: N (1 - q) reaches the floor."""
+    """Return the smallest number N of requests with which a quantile may be reported: N (1 - q) reaches the floor."""
     # 100 / (1 - 0.9) is 1000.0000000000002 in floating point.
     return max(1, math.ceil(sample_floor / (1.0 - q) * (1.0 - 1e-9)))
 
@@ -301,24 +301,24 @@ def requests_needed(q: float, sample_floor: float) -> int:
 def applies(name: str, load: Load) -> bool:
     """Whether a response is judged at this load.
 
-    A search is judged by the levels that it found and nothing else: it ends at a rate of each treatment's own, and
-    what was measured at different rates is not compared.
+    A search is judged only by the levels that it found. It ends at a different rate for each treatment, and values
+    that were measured at different rates are not compared.
     """
     return (name in REGISTRY and REGISTRY[name].kind == "level") == isinstance(load, CapacitySearch)
 
 
 def default_margins() -> dict[str, Margin]:
-    """The margins in force where none is declared, for every response that gets a verdict."""
+    """Return the default margin of every response that gets a verdict."""
     return {r.name: r.margin for r in REGISTRY.values() if r.margin is not None}
 
 
 def default_scales() -> dict[str, Scale]:
-    """Which effect carries the verdicts of each response that gets any, where nothing else is declared."""
+    """Return the default scale, ratio or difference, of every response that gets a verdict."""
     return {r.name: "difference" if r.additive or r.counted else "ratio" for r in REGISTRY.values() if r.margin}
 
 
 def declared_scales(items: Iterable[str], scales: Mapping[str, Scale]) -> dict[str, Scale]:
-    """Scales with ``p50=ratio`` or ``p50=difference`` in their place.
+    """Return scales in which ``p50=ratio`` or ``p50=difference`` replaces the default.
 
     UsageError naming the item and what is allowed.
     """
@@ -339,11 +339,11 @@ def declared_margins(
     find: Callable[[str], Response] = response,
     every: Iterable[Response] | None = None,
 ) -> dict[str, Margin]:
-    """Margins in force with what the texts declare in their place; what they do not give stays as it was.
+    """Return the margins in force, with those that the texts declare in place of the defaults.
 
-    ``p50=5%,0.2ms,p99=10%`` names its responses. Parts in front of the first name are for `every` response, by default
-    all that have a margin; of these, milliseconds are for latencies alone. UsageError naming the part and what is
-    allowed. `find` is from a name to its response.
+    ``p50=5%,0.2ms,p99=10%`` names its responses. Parts before the first name are for `every` response, by default all
+    that have a margin; milliseconds are then for latencies only. `find` returns the response of a name. UsageError
+    names the wrong part and what is allowed.
     """
     declared = dict(margins)
     responses = [REGISTRY[name] for name in margins if name in REGISTRY] if every is None else list(every)
@@ -351,7 +351,7 @@ def declared_margins(
         for name, parts in _by_response(text):
             chosen = [find(name)] if name else responses
             if name and chosen[0].kind == "quality":
-                raise UsageError(f"margin {name}: {chosen[0].name} is described only, it has no margin")
+                raise UsageError(f"margin {name}: {chosen[0].name} is only described and has no margin")
             named = f"margin {name}=" if name else "margin "
             if not name and not any(_fitting(parts, about) == parts for about in chosen):
                 read_margin(",".join(parts), chosen[0].unit if chosen else "", named)
@@ -363,7 +363,7 @@ def declared_margins(
 
 
 def _by_response(text: str) -> list[tuple[str, list[str]]]:
-    """Each name with the parts of its margin; no name for parts in front of the first."""
+    """Return each name with the parts of its margin; parts before the first name have an empty one."""
     found: list[tuple[str, list[str]]] = []
     for item in split_list(text):
         name, separator, value = item.partition("=")

@@ -1,7 +1,7 @@
-"""What a plan holds of options that name files of one machine: their content, and no path.
+"""Options that name files of one machine: a plan holds the files' content and no paths.
 
-A path names a file that a reader does not have, and often its owner. A plan keeps the file's last name and, of a
-cluster file, what it says, with digests in place of charts' values, for keys and licences may be among these. What a
+A path is useless to a reader of the plan, and often names the file's owner. A plan keeps the file's last name and the
+content of a cluster file. Charts' values are replaced by digests, because keys and licences may be among them. What a
 session needs to find the files again, :data:`LOCAL`, stays on the machine.
 """
 
@@ -19,8 +19,8 @@ from meshtrial.typed import read_yaml
 
 # Parameters that say where something lies on the machine of a session, or how it reaches its cluster.
 LOCAL = ("kubeconfig", "context", "cluster_file", "versions")
-_NAMED = ("cluster_file", "versions")  # those of which a plan keeps the last name
-# Options that say where a study runs: parts of one plan run in several clusters, and may differ in these.
+_NAMED = ("cluster_file", "versions")  # those whose last name a plan keeps
+# Options of the place where a study runs; parts of one plan, which run in several clusters, may differ in them.
 _PLACE = (
     *("kubeconfig", "context", "namespace", "helm", "image_pull_secrets"),
     *("app_node_selector", "app_tolerations", "load_node_selector", "load_tolerations"),
@@ -28,13 +28,13 @@ _PLACE = (
 
 
 def options_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """A study's options: its parameters, and what its cluster file says; UsageError where that cannot be read."""
+    """Return a study's options: parameters and the content of the cluster file; UsageError if that is unreadable."""
     file = parameters.get("cluster_file")
     return {"parameters": dict(parameters)} | ({"cluster": _content(str(file))} if file else {})
 
 
 def sealed(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options as a plan holds them."""
+    """Return the options as a plan holds them."""
     parameters = options.get("parameters")
     if not isinstance(parameters, Mapping):
         return dict(options)
@@ -42,21 +42,21 @@ def sealed(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_folders(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters with the last names of files, and without what only leads to a cluster."""
+    """Return parameters with the last names of files, and without those that only lead to a cluster."""
     given = {name: str(parameters[name]) for name in LOCAL if parameters.get(name)}
     names = {name: _each_path(name, text, _last_name) if name in _NAMED else "" for name, text in given.items()}
     return {**parameters, **names}
 
 
 def at_hand(options: Mapping[str, Any], local: Mapping[str, str]) -> dict[str, Any]:
-    """A plan's options with the files of a session; UsageError where the cluster file is not known, or was changed."""
+    """Return a plan's options with a session's files; UsageError if the cluster file is unknown or has changed."""
     if not isinstance(options.get("parameters"), Mapping):
         return dict(options)
     parameters = {**options["parameters"], **local}
     was = options.get("cluster")
     if was is not None and "cluster_file" not in local:
         name = parameters["cluster_file"]
-        raise UsageError(f"cluster_file: the plan has the options of {name}, and where that lies is not known; say it")
+        raise UsageError(f"cluster_file: the plan has the options of {name}, whose path is not known; give it")
     made = {**options, **options_of(parameters)}
     if was is not None and made["cluster"] != was:
         changed = sorted(key for key in {**was, **made["cluster"]} if was.get(key) != made["cluster"].get(key))
@@ -68,14 +68,14 @@ def at_hand(options: Mapping[str, Any], local: Mapping[str, str]) -> dict[str, A
 
 
 def local_of(parameters: Mapping[str, Any]) -> dict[str, str]:
-    """Those of the parameters that are :data:`LOCAL`, as a session that begins in another folder needs them."""
+    """Return the parameters in :data:`LOCAL` with absolute paths, for a session in another folder."""
     given = {name: str(parameters[name]) for name in LOCAL if parameters.get(name)}
     return {name: text if name == "context" else _each_path(name, text, _absolute) for name, text in given.items()}
 
 
-def published(said: Mapping[str, Any]) -> dict[str, Any]:
-    """What a cluster file says, for a record: of paths the last name, and of charts' values digests."""
-    made = dict(said)
+def published(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a cluster file's options for a record: last names of paths, and digests of charts' values."""
+    made = dict(options)
     for name in ("kubeconfig", "manifests", "helm"):
         if made.get(name):
             made[name] = _last_name(str(made[name]))
@@ -88,40 +88,40 @@ def published(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _content(file: str) -> dict[str, Any]:
-    what = f"cluster_file = {file!r}"
-    said = read_yaml(Path(file), what, "a mapping of option names to values")
-    if isinstance(meshes := said.get("meshes"), str):
-        said["meshes"] = read_yaml(Path(meshes), f"{what}: meshes", "a mapping of meshes")
-    kept = {name: value for name, value in said.items() if name not in _PLACE}
+    where = f"cluster_file = {file!r}"
+    options = read_yaml(Path(file), where, "a mapping of option names to values")
+    if isinstance(meshes := options.get("meshes"), str):
+        options["meshes"] = read_yaml(Path(meshes), f"{where}: meshes", "a mapping of meshes")
+    kept = {name: value for name, value in options.items() if name not in _PLACE}
     try:
         plain: dict[str, Any] = json.loads(json.dumps(published(kept), default=str, allow_nan=False))
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{what}: holds what cannot be recorded ({error})") from None
+        raise UsageError(f"{where}: holds values that cannot be recorded ({error})") from None
     return plain
 
 
-def _meshes(said: Mapping[str, Any]) -> dict[str, Any]:
-    """What a record tells of a user's words about meshes: keys and licences may be among their charts' values."""
-    told: dict[str, Any] = {}
-    for key, value in said.items():
+def _meshes(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a user's options of meshes without charts' values, among which keys and licences may be."""
+    public: dict[str, Any] = {}
+    for key, value in options.items():
         if key == "values" and isinstance(value, Mapping):
-            told[key] = {name: f"sha256:{_digest(one)}" for name, one in value.items()}
+            public[key] = {name: f"sha256:{_digest(values)}" for name, values in value.items()}
         elif isinstance(value, Mapping):
-            told[key] = _meshes(value)
+            public[key] = _meshes(value)
         else:
-            told[key] = _last_name(value) if key == "path" and isinstance(value, str) else value
-    return told
+            public[key] = _last_name(value) if key == "path" and isinstance(value, str) else value
+    return public
 
 
 def _digest(values: Any) -> str:
-    """SHA-256 of values as they are given, or of the file that holds them."""
+    """Return the SHA-256 of given values, or of the file that holds them."""
     file = Path(values).expanduser() if isinstance(values, str) else None
     data = file.read_bytes() if file is not None and file.is_file() else json.dumps(values, default=str).encode()
     return hashlib.sha256(data).hexdigest()
 
 
 def _each_path(name: str, text: str, change: Callable[[str], str]) -> str:
-    """A parameter with its paths changed: one, or in ``versions`` one behind each ``name=``."""
+    """Return a parameter with its paths changed: a single one, or in ``versions`` one after each ``name=``."""
     if name != "versions":
         return change(text)
     parts = (item.partition("=") for item in split_list(text))

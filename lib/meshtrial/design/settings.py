@@ -1,9 +1,9 @@
 """Every setting of every study, declared once: its type, bounds, default, group and meaning.
 
 Notebooks' parameters cells, ``-p`` and ``--help``, YAML designs, the checks of a load, sealed plans and the reference
-read this declaration. A study takes some of the settings (:class:`~meshtrial.design.parameters.Taken`). Bounds that a
-load keeps as well have a name, and `design.study.Load` uses it. A default need not be within the bounds: an empty list
-or 0 then means what the profile says.
+read this declaration. A study takes some of the settings (:class:`~meshtrial.design.parameters.Taken`). Bounds that
+apply to a field of a load too have a name, which `design.load` uses. A default may be out of bounds: an empty list or 0
+then leaves the value to the profile.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from meshtrial.design.changes import CHANGES
 
 PROFILES = ("quick", "standard", "full")
 PROTOCOLS = ("http1", "h2", "grpc", "mixed", "tcp")
-# When an open load sends: evenly, over staggered connections; or each send moved besides by up to a tenth of the wait
-# before it, so that it keeps no fixed phase to what is periodic.
+# When the requests of an open load leave: evenly, over staggered connections, or each moved by up to a tenth of the
+# wait before it, so that they have no fixed phase to anything periodic.
 ARRIVALS = ("uniform", "jitter")
 # Whether the deployments of a block run at the same time, as far as they can, or one after another.
 DEPLOYMENT_MODES = ("concurrent", "sequential")
 MOST_REPLICAS, TIERS = 200, 3
 
-# What a load and the settings it is made of have in common.
+# Bounds of settings and of the fields of loads that are made of them.
 Rate = Annotated[float, Meta(ge=0, le=1e6)]
 PositiveRate = Annotated[float, Meta(gt=0, le=1e6)]
 Connections = Annotated[int, Meta(ge=1, le=20_000)]
@@ -56,7 +56,7 @@ _REINSTALL = {"allowed": ("", "run", "block", "once")}
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """What a user may set. Settings that a study does not take keep their default."""
+    """All settings of all studies. Those that a study does not take keep their default."""
 
     profile: Annotated[
         str,
@@ -74,9 +74,11 @@ class Settings(Struct, frozen=True, kw_only=True):
         int, _study(ge=1, le=1000, description="stretches of time over which the blocks are divided")
     ] = 1
     session_gap: Annotated[
-        str, _study(description="time between two sessions, e.g. 10m, 1h or 24h; everything ends meanwhile")
+        str, _study(description="time between two sessions, for example 10m, 1h or 24h; nothing runs meanwhile")
     ] = ""
-    design: Annotated[str, _study(description="a YAML file of further settings; what is set beside it wins")] = ""
+    design: Annotated[
+        str, _study(description="a YAML file of further settings; settings that are given directly win")
+    ] = ""
     sizes: Annotated[
         tuple[Annotated[int, Meta(ge=TIERS, le=TIERS * MOST_REPLICAS, multiple_of=TIERS)], ...],
         _study(description="comma-separated endpoints; empty is as the profile says"),
@@ -88,12 +90,14 @@ class Settings(Struct, frozen=True, kw_only=True):
             extra={"allowed": ("randomised", "ascending", "growing")},
         ),
     ] = "randomised"
-    changes: Annotated[
-        str, _study(description=f"comma-separated of {', '.join(CHANGES)}; empty is all that there are")
-    ] = ""
+    changes: Annotated[str, _study(description=f"comma-separated of {', '.join(CHANGES)}; empty is all of them")] = ""
     change_every_s: Annotated[
         float,
-        _study(ge=0, le=3600, description="seconds from change to change, in which all must obey; 0 is the default"),
+        _study(
+            ge=0,
+            le=3600,
+            description="seconds from change to change, within which all requests must obey; 0 is the default",
+        ),
     ] = 0.0
     cycles: Annotated[
         int,
@@ -101,13 +105,13 @@ class Settings(Struct, frozen=True, kw_only=True):
     ] = 0
     churn_per_min: Annotated[
         tuple[ChurnPerMinute, ...],
-        _study(description="comma-separated, other changes a minute, each a load; empty is the default"),
+        _study(description="comma-separated, other changes per minute, each a load; empty is the default"),
     ] = ()
     restart_at_s: Annotated[
-        Moment, _study(description="seconds into a run at which a restart begins; 0 is a third of it")
+        Moment, _study(description="seconds into a run at which a restart begins; 0 is a third of the run")
     ] = 0.0
     around_s: Annotated[
-        Moment, _study(description="seconds from then on that count as around it; 0 is half of the run")
+        Moment, _study(description="seconds of the window that begins with a restart; 0 is half of the run")
     ] = 0.0
     delays_us: Annotated[
         tuple[Annotated[int, Meta(ge=1, le=10_000_000)], ...],
@@ -119,9 +123,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     versions: Annotated[
         str, _study(description="versions of the local proxies (docs/reference/parameters.md); empty is none")
     ] = ""
-    probe: Annotated[
-        bool, _study(description="true counts system calls a request afterwards, under strace, apart from every run")
-    ] = False
+    probe: Annotated[bool, _study(description="true counts system calls per request after the runs, under strace")] = (
+        False
+    )
     trace_sampling: Annotated[
         float, _study(ge=0.1, le=100, description="percent of requests that are traced where observability is on")
     ] = 100.0
@@ -134,19 +138,19 @@ class Settings(Struct, frozen=True, kw_only=True):
     ] = ""
     measure: Annotated[bool, _recorded(description="false measures nothing and reports what study_dir holds")] = True
     next_session: Annotated[
-        bool, _recorded(description="true runs only the session that is due now; meshtrial run --next-session")
+        bool, _recorded(description="true runs only the session that is due now (meshtrial run --next-session)")
     ] = False
     part: Annotated[
         str, _recorded(description="the share of the blocks that is run here, e.g. 1/3; empty is all of them")
     ] = ""
 
-    rps: Annotated[Rate, _load(description="requests a second over all connections; 0 is as the profile says")] = 0.0
+    rps: Annotated[Rate, _load(description="requests per second over all connections; 0 is as the profile says")] = 0.0
     rates: Annotated[
         tuple[Annotated[float, Meta(gt=0, le=1e6)], ...],
-        _load(description="comma-separated requests a second; empty is as the profile says"),
+        _load(description="comma-separated requests per second; empty is as the profile says"),
     ] = ()
     rate_per_replica: Annotated[
-        Rate, _load(description="requests a second for each load-generator endpoint, instead of rates; 0 is off")
+        Rate, _load(description="requests per second for each load-generator endpoint, instead of rates; 0 is off")
     ] = 0.0
     connections: Annotated[
         tuple[Connections, ...],
@@ -154,29 +158,29 @@ class Settings(Struct, frozen=True, kw_only=True):
     ] = ()
     duration_s: Annotated[Seconds, _load(description="measured seconds of a run; 0 is as the profile says")] = 0.0
     warmup_s: Annotated[Warmup, _load(description="discarded seconds before; 0 is as the profile says")] = 0.0
-    protocol: Annotated[SpokenProtocol, _load(description="what is spoken; mixed: half HTTP/1.1, half gRPC")] = "http1"
+    protocol: Annotated[
+        SpokenProtocol, _load(description="protocol of the requests; mixed: half HTTP/1.1, half gRPC")
+    ] = "http1"
     payload_bytes: Annotated[PayloadBytes, _load(description="body sent and echoed; 0 sends GET")] = 0
     response_bytes: Annotated[
-        ResponseBytes, _load(description="body of the answer; 0 is what the app answers by itself")
+        ResponseBytes, _load(description="bytes of the response's body; 0 leaves it to the app")
     ] = 0
     headers: Annotated[Headers, _load(description="further request headers of 64 bytes each")] = 0
     keepalive: Annotated[bool, _load(description="false closes the connection after every request")] = True
     connection: Annotated[
         str, _load(description="keep-alive, close, or both as families of their own; empty follows keepalive")
     ] = ""
-    closed_loop: Annotated[bool, _load(description="true sends as fast as answers come instead of at a rate")] = False
+    closed_loop: Annotated[bool, _load(description="true sends as fast as responses come instead of at a rate")] = False
     capacity: Annotated[bool, _load(description="search every treatment's capacity too, in a family of its own")] = True
     objective: Annotated[
-        str, _load(description="what a rate must keep to count as capacity, e.g. p99<10ms; empty is the rate alone")
+        str, _load(description="what must hold for a rate to count as capacity, e.g. p99<10ms; empty is the rate alone")
     ] = ""
-    ramp: Annotated[
-        RampSteps, _load(description="steps in which the rate rises to what is asked for; 0 is one rate")
-    ] = 0
+    ramp: Annotated[RampSteps, _load(description="steps in which the rate rises to rps; 0 is one rate")] = 0
     arrivals: Annotated[Arrivals, _load(description="jitter moves each send by up to 10 % of the wait before it")] = (
         "uniform"
     )
-    catchup: Annotated[bool, _load(description="false skips overdue sends instead of making up for them")] = True
-    timeout_s: Annotated[Timeout, _load(description="seconds that the client waits for an answer")] = 5.0
+    catchup: Annotated[bool, _load(description="false skips overdue requests instead of sending them late")] = True
+    timeout_s: Annotated[Timeout, _load(description="seconds that the client waits for a response")] = 5.0
     hold_ms: Annotated[
         float, _load(ge=0, le=1000, description="how long the client and the server each hold a request")
     ] = 100.0
@@ -187,7 +191,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         ),
     ] = 2
     replicas: Annotated[
-        int, _load(ge=1, le=64, description="copies of the application, which the data plane balances")
+        int, _load(ge=1, le=64, description="copies of the application, among which the data plane balances requests")
     ] = 1
     generators: Annotated[
         tuple[Annotated[int, Meta(ge=1, le=64)], ...],
@@ -199,7 +203,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     ] = (0,)
     slices: Annotated[
         Slices,
-        _load(description="measurements that share a run's seconds, between those of others; 0 is as the profile says"),
+        _load(description="parts of a run, between which others are measured; 0 is as the profile says"),
     ] = 0
     slice_warmup_s: Annotated[
         Warmup, _load(description="discarded seconds before each slice; 0 is as the profile says")
@@ -226,35 +230,31 @@ class Settings(Struct, frozen=True, kw_only=True):
     ] = ""
     scale: Annotated[
         str,
-        _inference(description="which effect carries verdicts (docs/reference/parameters.md); empty is the default"),
+        _inference(description="which effect decides verdicts (docs/reference/parameters.md); empty is the default"),
     ] = ""
     primary: Annotated[
         str,
-        _inference(
-            description="at most three responses that get corrected verdicts; empty is the default of the study"
-        ),
+        _inference(description="at most three responses that get corrected verdicts; empty is the study's default"),
     ] = ""
 
-    # Read by the Kubernetes backend alone; everything else it can be told is in the file that cluster_file names.
+    # Read only by the Kubernetes backend, whose other options are in the file that cluster_file names.
     kubeconfig: Annotated[
         str, _cluster(description="empty is KUBECONFIG, the usual file, or the cluster this runs in")
     ] = ""
     context: Annotated[str, _cluster(description="a context of that file, empty is its current one")] = ""
-    namespace: Annotated[
-        str, _cluster(description="what the namespaces are called, empty is meshtrial and the study")
+    namespace: Annotated[str, _cluster(description="name of the namespaces; empty is meshtrial and the study")] = ""
+    cluster_file: Annotated[
+        str, _cluster(description="a YAML file with all other options of the Kubernetes backend")
     ] = ""
-    cluster_file: Annotated[str, _cluster(description="a YAML file of all other options of the Kubernetes backend")] = (
-        ""
-    )
     mesh_reinstall: Annotated[
-        str, _cluster(description="when the mesh is made anew, empty is run", extra=_REINSTALL)
+        str, _cluster(description="when the mesh is installed again; empty is run", extra=_REINSTALL)
     ] = ""
     app_reinstall: Annotated[
-        str, _cluster(description="when the application is made anew, empty is run", extra=_REINSTALL)
+        str, _cluster(description="when the application is deployed again; empty is run", extra=_REINSTALL)
     ] = ""
 
 
-# What studies take of these by the group.
+# Groups of settings that studies take.
 GENERAL = (
     *("profile", "backend", "treatments", "blocks", "sessions", "session_gap", "design"),
     *("study_dir", "measure", "next_session", "part", "keep_awake"),

@@ -1,4 +1,4 @@
-"""How generators share a load, and which loads fortio can make: both are known before anything is deployed."""
+"""How generators share a load, and which loads fortio can generate; both are known before anything is deployed."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from fractions import Fraction
 from meshtrial.design.load import CapacitySearch, Load, OpenLoad, RestartUnderLoad
 from meshtrial.errors import UsageError
 
-# Below that fortio sends a text of its own.
+# With fewer bytes fortio sends a text of its own.
 LEAST_TCP_BYTES = 32
 
 
 def protocol_of(load: Load, number: int) -> str:
-    """What generator ``number`` (from 1) speaks."""
+    """Return the protocol of generator ``number``, counted from 1."""
     return load.protocols[(number - 1) % len(load.protocols)]
 
 
 def split_connections(load: Load) -> tuple[int, ...]:
-    """Connections of each generator; they add up exactly."""
+    """Return the connections of each generator; they add up to those of the load."""
     each, left = divmod(load.connections, load.generators)
     return tuple(each + (i < left) for i in range(load.generators))
 
 
 def split_rate(load: Load, connections: int, duration_s: float) -> float:
-    """Rate of a generator with so many of the load's connections, in requests a second.
+    """Return the rate of a generator with this number of the load's connections, in requests per second.
 
-    Rounded up by one unit in the last place where rounding down would cost a call: fortio truncates
+    It is rounded up by one unit in the last place where rounding down would lose a request. fortio truncates
     rate times duration, and 42.857142857142854 rps times 21 s is 899.9999999999999.
     """
     share = Fraction(load.asked_rps) * connections / load.connections
@@ -37,7 +37,7 @@ def split_rate(load: Load, connections: int, duration_s: float) -> float:
 
 
 def require_possible(load: Load) -> None:
-    """Refuse what fortio would silently change or cannot do, before anything is deployed."""
+    """Raise UsageError for a load that fortio would silently change or cannot generate."""
     if not load.keepalive and load.protocol not in ("http1", "tcp"):
         raise UsageError(
             f"keepalive = False with protocol = {load.protocol!r}: fortio closes only HTTP/1.1 connections; "

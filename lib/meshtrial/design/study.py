@@ -1,7 +1,7 @@
-"""What is compared, under which load, by which rules: the frozen description of one study.
+"""The description of one study: what is compared, under which loads, and by which rules.
 
-Nothing here measures or decides. A :class:`Study` is plain data that can be written to JSON and read
-back unchanged; two studies are the same experiment exactly when their dictionaries are equal.
+A :class:`Study` is plain data that can be written to JSON and read back unchanged. Two studies are the same experiment
+exactly when their dictionaries are equal.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TWIN_SUFFIX = "-aa"
 RESTARTS = ("app", "proxies", "control-plane")
 ORDERS = ("randomised", "ascending", "growing", "sequential")
 _RESTART = "restart-"
-# Applications that come with the project: what stands behind a lone @ is one of these, or else a version.
+# Applications of the project. A single name after an @ is an application if it is one of these, otherwise a version.
 APPS = ("echo", "counter-api", "details", "details-nodelay", "tiers", "two-versions", "bookinfo", "emojivoto")
 VERSION_NAME, APP_NAME = re.compile(r"[A-Za-z0-9._-]+"), re.compile(r"[a-z0-9-]+")
 _TREATMENT = re.compile(
@@ -46,17 +46,17 @@ _TREATMENT = re.compile(
 class Treatment:
     """A data plane with a set of features: ``dataplane[@version][+feature...][@app]``.
 
-    A lone name behind an @ is an application where it is one of :data:`APPS`, else a version: ``none@details``,
-    ``sidecar@new``. An application of the user's own is written ``none@@mine``.
+    A single name after an @ is an application if it is one of :data:`APPS`, otherwise a version: ``none@details``,
+    ``sidecar@new``. A user's own application is written ``none@@mine``.
     """
 
     dataplane: str  # `none`, `sidecar`, `node-proxy`, `istio`, ..
     features: tuple[str, ...] = ()  # in the order written; `delay-50us` carries its size in its name
-    app: str = ""  # the application behind it where treatments differ in it; empty means the study's own
+    app: str = ""  # the application, where treatments differ in it; empty is that of the study
     twin: bool = False  # the A/A twin: deployed and measured like every other treatment, identical to the baseline
-    # One of `RESTARTS`, restarted while it is under load; written like a feature, `sidecar+restart-app`
+    # One of `RESTARTS`, which is restarted under load; written like a feature, `sidecar+restart-app`
     restart: str = ""
-    version: str = ""  # which of several declared versions of the data plane; empty is the usual one
+    version: str = ""  # one of several declared versions of the data plane; empty is the default one
 
     @classmethod
     def parse(cls, text: str) -> Treatment:
@@ -78,7 +78,7 @@ class Treatment:
         restarts = [name.removeprefix(_RESTART) for name in features if name.startswith(_RESTART)]
         if len(restarts) > 1 or set(restarts) - set(RESTARTS):
             allowed = ", ".join(_RESTART + part for part in RESTARTS)
-            raise UsageError(f"treatment {text!r}: restarts one part at the most; must be {allowed}")
+            raise UsageError(f"treatment {text!r}: restarts at most one part; must be {allowed}")
         features = tuple(name for name in features if not name.startswith(_RESTART))
         twin = dataplane.endswith(TWIN_SUFFIX)
         plain = dataplane.removesuffix(TWIN_SUFFIX)
@@ -97,7 +97,7 @@ class Treatment:
 
     @property
     def versioned(self) -> str:
-        """The data plane with its version alone, ``istio@1.30``."""
+        """The data plane with its version, ``istio@1.30``."""
         return f"{self.dataplane}@{self.version}" if self.version else self.dataplane
 
     @property
@@ -116,7 +116,7 @@ class Treatment:
 
 @dataclass(frozen=True)
 class Contrast:
-    """A treatment against the one it is compared with, both by name; contrasts of one family are corrected together."""
+    """A treatment and what it is compared with, both by name; contrasts of one family are corrected together."""
 
     treatment: str
     baseline: str
@@ -125,7 +125,7 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Gates:
-    """Thresholds every run is held to before any statistic is computed."""
+    """Thresholds that every run is checked against before any statistic is computed."""
 
     rate_tolerance: float = 0.02  # allowed distance of achieved/requested rate from 1, open-rate loads only
     error_ratio: float = 0.01  # largest share of failed requests
@@ -141,7 +141,7 @@ class Gates:
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """One question with everything that answers it. See the attributes of the parts."""
+    """One question, with everything that is decided before the first run to answer it."""
 
     name: str
     title: str
@@ -204,23 +204,23 @@ class Study:
 
     @property
     def parameters(self) -> Mapping[str, Value]:
-        """The parameters of its notebook, from which it was built; none of a study that was built otherwise."""
+        """The settings that the study was built from; empty for a study that was built otherwise."""
         given = self.options.get("parameters")
         return given if isinstance(given, Mapping) else {}
 
     @property
     def may_stop_early(self) -> bool:
-        """Whether the stopping rule may end it before the last planned block."""
+        """Whether the stopping rule may end the study before the last planned block."""
         return self.stopping.get("rule", "fixed") != "fixed"
 
     @property
     def twin(self) -> Treatment | None:
         """The baseline's A/A twin, if the study has one."""
-        wanted = self.baseline.as_twin()
-        return wanted if wanted in self.treatments else None
+        twin = self.baseline.as_twin()
+        return twin if twin in self.treatments else None
 
     def load(self, label: str) -> Load:
-        """The load with this label."""
+        """Return the load with this label."""
         return next(load for load in self.loads if load.label == label)
 
     def take_turns(self, load: Load) -> bool:
@@ -228,13 +228,13 @@ class Study:
         return self.deployment_mode == "concurrent" and isinstance(load, SlicedLoad) and load.slices > 1
 
     def all_contrasts(self) -> tuple[Contrast, ...]:
-        """Declared contrasts; without any, every treatment but the twin against the baseline."""
+        """Return the declared contrasts; without any, every treatment except the twin against the baseline."""
         if self.contrasts:
             return self.contrasts
         return tuple(Contrast(t.name, self.baseline.name) for t in self.treatments if t != self.baseline and not t.twin)
 
     def families(self) -> Mapping[str, tuple[Contrast, ...]]:
-        """The contrasts of each family, by its name; the one without a name is there even where it holds none."""
+        """Return the contrasts of each family by its name; undeclared ones are in a family without a name."""
         families: dict[str, tuple[Contrast, ...]] = {} if self.contrasts else {"": ()}
         for contrast in self.all_contrasts():
             families[contrast.family] = (*families.get(contrast.family, ()), contrast)
@@ -261,9 +261,9 @@ class Study:
 
 
 def with_pairs(study: Study) -> tuple[Contrast, ...]:
-    """A study's contrasts, and in a family of their own all pairs of its treatments, the later against the earlier.
+    """Return a study's contrasts and, as a further family, all pairs of its treatments, the later against the earlier.
 
-    The baseline and its twin are in no pair; nothing is compared twice.
+    The baseline and its twin are in no pair, and no pair is compared twice.
     """
     names = [treatment.name for treatment in study.treatments if not treatment.twin and treatment != study.baseline]
     declared = tuple(contrast for contrast in study.all_contrasts() if contrast.family != BETWEEN)

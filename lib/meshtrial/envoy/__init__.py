@@ -1,1 +1,1 @@
-"""Envoy as both backends build it: bootstraps, HTTP filters, and the keys and tokens made at run time."""
+"""Envoy configuration for both backends: bootstraps, HTTP filters, and keys and tokens made at run time."""

@@ -1,7 +1,7 @@
-"""Building blocks of static Envoy bootstraps, as plain dictionaries, the same on either backend.
+"""Building blocks of static Envoy bootstraps as plain dictionaries, for both backends.
 
-Retries are off and route time-outs are off in every treatment, so that a proxy neither hides a failure
-nor adds one. Type names are those of Envoy's v3 API, https://www.envoyproxy.io/docs/envoy/v1.38.0/api-v3/api.
+Retries and route time-outs are off in every treatment, so that a proxy neither hides nor adds a failure. Type names are
+those of Envoy's v3 API, https://www.envoyproxy.io/docs/envoy/v1.38.0/api-v3/api.
 """
 
 import http.client
@@ -18,22 +18,22 @@ from meshtrial.errors import TestbedError
 
 Json = dict[str, Any]
 _TYPE = "type.googleapis.com/envoy."
-# Far above what a study opens: the default of 1024 would cut in as a silent load shedder.
+# Far above what a study opens; the default of 1024 would silently shed load.
 _THRESHOLDS = {"thresholds": [dict.fromkeys(("max_connections", "max_pending_requests", "max_requests"), 100_000)]}
 
 
 def typed(name: str, **fields: Any) -> Json:
-    """An Any with its type name."""
+    """Return a protobuf Any with its type name."""
     return {"@type": _TYPE + name, **fields}
 
 
 def socket_address(address: str, port: int) -> Json:
-    """A TCP address."""
+    """Return a TCP address."""
     return {"socket_address": {"address": address, "port_value": port}}
 
 
 def tls_context(identity: Identity, peer_spiffe: str, *, server: bool) -> Json:
-    """Mutual TLS 1.3 with the peer's SPIFFE name checked, as a transport socket."""
+    """Return a transport socket for mutual TLS 1.3 that checks the peer's SPIFFE name."""
     match = [{"san_type": "URI", "matcher": {"exact": peer_spiffe}}]
     common = {
         "tls_params": {"tls_minimum_protocol_version": "TLSv1_3", "tls_maximum_protocol_version": "TLSv1_3"},
@@ -65,9 +65,9 @@ def cluster(
     tls: Json | None = None,
     policy: str = "ROUND_ROBIN",
 ) -> Json:
-    """A static cluster of one endpoint, or of several that are balanced by a policy."""
+    """Return a static cluster of one endpoint, or of several that are balanced by a policy."""
     endpoints = [{"endpoint": {"address": socket_address(*where)}} for where in ((address, port), *more)]
-    made: Json = {
+    result: Json = {
         "name": name,
         "type": "STATIC",
         "connect_timeout": "5s",
@@ -76,19 +76,19 @@ def cluster(
         "load_assignment": {"cluster_name": name, "endpoints": [{"lb_endpoints": endpoints}]},
     }
     if tls is not None:
-        made["transport_socket"] = tls
+        result["transport_socket"] = tls
     if http2:
         options: Json = {"explicit_http_config": {"http2_protocol_options": {}}}
-        made["typed_extension_protocol_options"] = {
+        result["typed_extension_protocol_options"] = {
             "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": typed(
                 "extensions.upstreams.http.v3.HttpProtocolOptions", **options
             )
         }
-    return made
+    return result
 
 
 def listener(name: str, address: str, port: int, filters: Sequence[Json], tls: Json | None = None) -> Json:
-    """A TCP listener with one filter chain."""
+    """Return a TCP listener with one filter chain."""
     chain: Json = {"filters": list(filters)}
     if tls is not None:
         chain["transport_socket"] = tls
@@ -105,7 +105,7 @@ def http_manager(
     tracing: Json | None = None,
     paths: Sequence[str] = (),
 ) -> Json:
-    """The HTTP connection manager that sends everything, or some paths, to one cluster, or gRPC to one of its own."""
+    """Return an HTTP connection manager that routes all or some paths to one cluster, and gRPC to its own if given."""
     matches = [{"path": path} for path in paths] or [{"prefix": "/"}]
     routes: list[Json] = [{"match": match, "route": {"cluster": upstream, "timeout": "0s"}} for match in matches]
     if grpc_upstream:
@@ -126,7 +126,7 @@ def http_manager(
 
 
 def connect_manager(prefix: str, upstreams: Mapping[str, str]) -> Json:
-    """The end of an HTTP/2 CONNECT tunnel: bytes inside go on as TCP, to the cluster of the authority asked for."""
+    """Return the end of an HTTP/2 CONNECT tunnel, which forwards bytes as TCP to the requested authority's cluster."""
     upgrade = {"upgrade_type": "CONNECT"}
 
     def route(upstream: str) -> Json:
@@ -146,18 +146,18 @@ def connect_manager(prefix: str, upstreams: Mapping[str, str]) -> Json:
 
 
 def connect_tunnel(prefix: str, upstream: str, authority: str) -> Json:
-    """The start of an HTTP/2 CONNECT tunnel: every TCP connection becomes one stream."""
+    """Return the start of an HTTP/2 CONNECT tunnel: every TCP connection becomes one stream."""
     return tcp_proxy(prefix, upstream, tunneling_config={"hostname": authority})
 
 
 def tcp_proxy(prefix: str, upstream: str, **more: Json) -> Json:
-    """Bytes on to a cluster, unread."""
+    """Return a filter that forwards bytes to a cluster without parsing them."""
     proxy = typed("extensions.filters.network.tcp_proxy.v3.TcpProxy", stat_prefix=prefix, cluster=upstream, **more)
     return {"name": "envoy.filters.network.tcp_proxy", "typed_config": proxy}
 
 
 def direct_response(prefix: str, status: int) -> Json:
-    """An HTTP server that answers everything with one status."""
+    """Return an HTTP server that answers every request with one status."""
     route = {"match": {"prefix": "/"}, "direct_response": {"status": status}}
     return _manager(
         stat_prefix=prefix, codec_type="AUTO", route_config=_routes(prefix, {"*": [route]}), http_filters=[_router()]
@@ -179,7 +179,7 @@ def _router() -> Json:
 
 
 def jwt_filters(tokens: Tokens, *, cache: bool) -> list[Json]:
-    """Envoy's jwt_authn filter, requiring the provider on every path."""
+    """Return Envoy's jwt_authn filter, which requires a token on every path."""
     provider: Json = {
         "issuer": ISSUER,
         "audiences": [AUDIENCE],
@@ -195,7 +195,7 @@ def jwt_filters(tokens: Tokens, *, cache: bool) -> list[Json]:
 
 
 def ext_authz_filter() -> Json:
-    """Envoy's ext_authz filter, which asks the cluster ``opa`` over gRPC and refuses where it does not answer."""
+    """Return Envoy's ext_authz filter, which asks the cluster ``opa`` over gRPC and refuses without its answer."""
     service = {"envoy_grpc": {"cluster_name": "opa"}, "timeout": "1s"}
     name = "extensions.filters.http.ext_authz.v3.ExtAuthz"
     config = typed(name, grpc_service=service, transport_api_version="V3", failure_mode_allow=False)
@@ -204,42 +204,43 @@ def ext_authz_filter() -> Json:
 
 @dataclass
 class Proxy:
-    """One Envoy to be: its listeners, clusters and the rest of its bootstrap."""
+    """The configuration of one Envoy."""
 
     name: str  # of the component, e.g. ``client sidecar``
     admin: tuple[str, int]  # loopback address of its admin interface
     listeners: list[Json] = field(default_factory=list)
     clusters: list[Json] = field(default_factory=list)
     extra: Json = field(default_factory=dict)
-    flags: tuple[str, ...] = ()  # besides those that every Envoy here gets
-    starts: int = 1  # how often it was started; with each start its counters begin at zero
-    changed: Callable[[Json], Json] = dict  # what a version makes of the whole configuration; by itself a copy
+    flags: tuple[str, ...] = ()  # in addition to those of `command`
+    starts: int = 1  # how often it was started; each start resets its counters
+    changed: Callable[[Json], Json] = dict  # a version's change of the whole configuration; by default none
 
     def bootstrap(self) -> Json:
-        """The whole static configuration."""
-        made = {
-            "node": {"id": self.name.replace(" ", "-"), "cluster": "meshtrial"},
-            "admin": {"address": socket_address(*self.admin)},
-            "static_resources": {"listeners": self.listeners, "clusters": self.clusters},
-            **self.extra,
-        }
-        return self.changed(made)
+        """Return the whole static configuration."""
+        return self.changed(
+            {
+                "node": {"id": self.name.replace(" ", "-"), "cluster": "meshtrial"},
+                "admin": {"address": socket_address(*self.admin)},
+                "static_resources": {"listeners": self.listeners, "clusters": self.clusters},
+                **self.extra,
+            }
+        )
 
     def command(self, envoy: Path, folder: Path) -> tuple[str, ...]:
-        """Write the bootstrap and return the command line that runs it."""
+        """Write the bootstrap to a file and return the command line that runs it."""
         path = folder / f"{self.name.replace(' ', '-')}.json"
         path.write_text(json.dumps(self.bootstrap(), indent=1))
-        # Without --disable-hot-restart a second Envoy dies on the shared base id.
+        # Without --disable-hot-restart a second Envoy fails on the shared base id.
         flags = ("--concurrency", "1", "--disable-hot-restart", "-l", "warning", "--skip-deprecated-logs")
         return (str(envoy), "-c", str(path), *flags, *self.flags)
 
     def stats(self, pattern: str) -> Mapping[str, int]:
-        """Counters and gauges whose names match the regular expression; see :meth:`told`."""
-        rows = self.told(f"/stats?format=json&usedonly=false&filter={pattern}", "stats")
+        """Return counters and gauges whose names match the regular expression; errors as in :meth:`query`."""
+        rows = self.query(f"/stats?format=json&usedonly=false&filter={pattern}", "stats")
         return {row["name"]: int(row["value"]) for row in rows if isinstance(row.get("value"), int)}
 
-    def told(self, path: str, key: str) -> list[Json]:
-        """A list that the admin interface has under a key of its answer; TestbedError when it does not answer."""
+    def query(self, path: str, key: str) -> list[Json]:
+        """Return the list under a key of the admin interface's answer; TestbedError if it does not answer."""
         try:
             with network.ask(network.url(self.admin[0], f"{self.admin[1]}{path}"), 5) as answer:
                 rows: list[Json] = json.load(answer)[key]

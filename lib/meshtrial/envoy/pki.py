@@ -1,6 +1,6 @@
-"""Keys made at run time: an authority, identities with SPIFFE names, and the wrong ones that proofs need.
+"""Keys made at run time: an authority, identities with SPIFFE names, and wrong identities for the proofs.
 
-Everything is written with mode 0600 into the deployment's own folder and goes when the folder goes.
+Everything is written with mode 0600 into the deployment's own folder and removed with it.
 SPIFFE names in the URI SAN: https://github.com/spiffe/spiffe/blob/main/standards/X509-SVID.md, section 2.
 """
 
@@ -15,12 +15,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 TRUST_DOMAIN = "meshtrial.test"
-_LIFETIME = datetime.timedelta(days=7)  # a mesh that is installed once has its keys for a whole study
+_LIFETIME = datetime.timedelta(days=7)  # a mesh may be installed once for a whole study
 
 
 @dataclass(frozen=True)
 class Identity:
-    """A certificate and its key, as files, with the SPIFFE name that the certificate carries."""
+    """Files of a certificate and its key, with the certificate's SPIFFE name."""
 
     spiffe: str
     certificate: Path
@@ -29,19 +29,19 @@ class Identity:
 
 
 def spiffe_name(workload: str) -> str:
-    """``spiffe://<trust domain>/ns/trial/sa/<workload>``."""
+    """Return ``spiffe://<trust domain>/ns/trial/sa/<workload>``."""
     return f"spiffe://{TRUST_DOMAIN}/ns/trial/sa/{workload}"
 
 
 def write_private(path: Path, data: bytes) -> Path:
-    """Write a file that only its owner may read, and that did not exist before."""
+    """Write a new file that only its owner may read; FileExistsError if it exists."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
         out.write(data)
     return path
 
 
 class Authority:
-    """A certificate authority of one deployment; its name begins its files, so a foreign one can live beside it."""
+    """A certificate authority of one deployment; its files begin with its name, so that a folder can hold two."""
 
     def __init__(self, folder: Path, name: str = "ca") -> None:
         self._folder = folder
@@ -58,7 +58,7 @@ class Authority:
         self.path = write_private(folder / f"{name}.crt", _pem(self._certificate))
 
     def issue(self, workload: str) -> Identity:
-        """A leaf certificate for client and server use, named for the workload."""
+        """Issue a leaf certificate for client and server use in the workload's name."""
         key = ec.generate_private_key(ec.SECP256R1())
         spiffe = spiffe_name(workload)
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, workload)])
@@ -99,9 +99,9 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivate
 
 
 def issuer_chain() -> dict[str, str]:
-    """A root and an issuing authority under it, as PEM: ``ca_pem``, ``issuer_crt``, ``issuer_key``; no file is written.
+    """Return a root and an issuing authority under it, as PEM texts: ``ca_pem``, ``issuer_crt``, ``issuer_key``.
 
-    Names and extensions are those that Linkerd's documentation asks for:
+    Names and extensions follow Linkerd's documentation:
     https://linkerd.io/2-edge/tasks/generate-certificates/
     """
     root_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
@@ -111,13 +111,13 @@ def issuer_chain() -> dict[str, str]:
     )
     usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
 
-    def authority(subject: x509.Name, own_key: ec.EllipticCurvePrivateKey, depth: int) -> str:
-        made = _builder(subject, root, own_key).add_extension(usage, critical=True)
-        made = made.add_extension(x509.BasicConstraints(ca=True, path_length=depth), critical=True)
-        return _pem(made.sign(root_key, hashes.SHA256())).decode()
+    def authority(subject: x509.Name, subject_key: ec.EllipticCurvePrivateKey, depth: int) -> str:
+        builder = _builder(subject, root, subject_key).add_extension(usage, critical=True)
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=depth), critical=True)
+        return _pem(builder.sign(root_key, hashes.SHA256())).decode()
 
-    form = serialization.PrivateFormat.TraditionalOpenSSL
-    secret = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()).decode()
+    key_format = serialization.PrivateFormat.TraditionalOpenSSL
+    secret = key.private_bytes(serialization.Encoding.PEM, key_format, serialization.NoEncryption()).decode()
     return {"ca_pem": authority(root, root_key, 1), "issuer_crt": authority(issuer, key, 0), "issuer_key": secret}
 
 

@@ -1,4 +1,4 @@
-"""Run-time RS256 tokens and their JWKS: the good one, and the ones that must be refused."""
+"""RS256 tokens made at run time and their JWKS: a valid token, and tokens that must be refused."""
 
 import time
 from dataclasses import dataclass, field
@@ -15,22 +15,22 @@ _LIFETIME_S = 2 * 24 * 3600
 
 @dataclass(frozen=True)
 class Tokens:
-    """One signing key and the tokens made with it, and with a stranger's."""
+    """The public keys of one signing key, and tokens signed with it or with another key."""
 
     jwks: dict[str, Any]  # the public key set (RFC 7517)
     good: str = field(repr=False)
     expired: str = field(repr=False)
     forged: str = field(repr=False)  # signed by another key under the same key id
-    foreign: str = field(repr=False)  # meant for another audience
+    foreign: str = field(repr=False)  # for another audience
 
     @property
     def headers(self) -> tuple[tuple[str, str], ...]:
-        """What a load generator sends."""
+        """The headers of the load generator, with the valid token."""
         return (("Authorization", f"Bearer {self.good}"),)
 
 
 def make_tokens() -> Tokens:
-    """Fresh keys and tokens; the private keys are kept nowhere."""
+    """Make new keys and tokens; the private keys are not kept."""
     key, stranger = (rsa.generate_private_key(public_exponent=65537, key_size=2048) for _ in range(2))
     public = jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key(), as_dict=True)
     public |= {"kid": KEY_ID, "use": "sig", "alg": "RS256"}

@@ -1,8 +1,8 @@
-"""Looking into recorded studies by hand: widgets choose, and what they show is public calls, written out below it."""
+"""Explore recorded studies with widgets, which also show the public calls behind each view."""
 
 import importlib.util
 
 from meshtrial.errors import MissingToolError
 
 if importlib.util.find_spec("ipywidgets") is None:
-    raise MissingToolError("ipywidgets is missing, which explore needs; run `make lab` in the checkout")
+    raise MissingToolError("explore needs ipywidgets, which is missing; run `make lab` in the checkout")

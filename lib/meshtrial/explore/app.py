@@ -1,7 +1,7 @@
-"""The explorer: widgets choose, and a view follows: public calls on a study, and the lines of Python that make them.
+"""The explorer: widgets select a view, which shows the results of public calls and their lines of Python.
 
-The view is HTML and not an output of the cell, as ``ipywidgets.interactive_output`` would have it: a page without
-widgets can show it, several widgets can change for one view, and of the tabs only the one that is seen is drawn.
+The view is an HTML widget and not an output of the cell as in ``ipywidgets.interactive_output``. So a page without
+widgets can show it, one change of several widgets updates it once, and only the visible tab is drawn.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from meshtrial.report.markup import ON_PAGE, Displayable, Fragment, join, paragr
 Widget: TypeAlias = Any  # ipywidgets has no types
 Arguments: TypeAlias = tuple[tuple[str, Any], ...]
 
-# The tabs: what each can show, and the public function that shows it.
+# The views of each tab, and the public function of each view.
 TABS = {
     "Verdicts": {
         "Picture": "figures.forest",
@@ -60,43 +60,44 @@ OF_A_RESPONSE = ("figures.runs_by_block", "figures.drift")
 MARGINS = ("1%", "2%", "3%", "5%", "7.5%", "10%", "15%", "20%", "30%", "50%", "75%", "100%", "150%", "200%")
 FLOORS = ("0.001ms", "0.01ms", "0.02ms", "0.05ms", "0.1ms", "0.2ms", "0.5ms", "1ms", "2ms", "5ms")
 LEVELS = (0.2, 0.1, 0.05, 0.025, 0.01, 0.001)
-# Titles of choices stand under each other, from the left.
+# Titles of widgets are left-aligned in a column.
 TITLED = {"style": {"description_width": "5.2rem"}, "layout": {"width": "27rem", "max_width": "98%"}}
 LONG = TITLED | {"layout": {"width": "44rem", "max_width": "98%"}}
 
 
 def explore(study: str | Path | RecordedStudy = "") -> Explorer:
-    """Look into recorded studies with widgets; JupyterLab shows them where a cell ends in this.
+    """Explore recorded studies with widgets, shown by JupyterLab if this is the last line of a cell.
 
     Parameters
     ----------
     study : str, Path or RecordedStudy, optional
-        What is open at first: a folder, a packed study, or one that is open already. Without it the first sample.
+        The study shown first: a folder, a packed study, or an open study. By default the first sample.
 
     Raises
     ------
     MeshtrialError
-        Where there is no such study, or it cannot be read.
+        If there is no such study, or it cannot be read.
     """
     if isinstance(study, RecordedStudy):
         return Explorer(study.path)
     listed = [*recorded_studies().values()]
     if not study and not listed:
-        raise UsageError("no study is recorded here; `make study` records one")
+        raise UsageError("no recorded study; run `make study` first")
     return Explorer(Path(study).expanduser().resolve() if study else listed[0])
 
 
 class Explorer:
-    """A study chooser, its treatments and loads, tabs that choose what is shown of them, and what is shown."""
+    """Widgets that select a study, its treatments and loads, and a view of them, above that view."""
 
     def __init__(self, path: Path) -> None:
         for cached in (_study, _shown):
-            cached.cache_clear()  # a study may have gone on since another explorer read it
-        path = _opened(path).path  # of a packed study the folder that it was unpacked to
+            cached.cache_clear()  # a study may have new runs since another explorer read it
+        path = _opened(path).path  # a packed study is unpacked into a folder
         listed = recorded_studies() | {f"{path.parent.name}-{path.name}": path}
-        self.listed = [(_label(name), one) for name, one in listed.items()]
+        self.listed = [(_label(name), folder) for name, folder in listed.items()]
         self.studies = Dropdown(options=self.listed, value=path, description="Study", **LONG)
-        self.treatments, self.loads = (_row(Label(one, layout={"width": "5.2rem"})) for one in ("Treatments", "Loads"))
+        label = {"layout": {"width": "5.2rem"}}
+        self.treatments, self.loads = (_row(Label(title, **label)) for title in ("Treatments", "Loads"))
         slider = TITLED | {"continuous_update": False}
         self.margin = SelectionSlider(options=_declared(MARGINS), description="Margin", **slider)
         self.floor = SelectionSlider(options=_declared(FLOORS), description="at least", **slider)
@@ -106,8 +107,8 @@ class Explorer:
         self.reset = Button(description="Back to what was declared", icon="undo", layout={"width": "auto"})
         self.before, self.after = (Button(icon=f"chevron-{to}", layout={"width": "3rem"}) for to in ("left", "right"))
         look = {"style": {"button_width": "auto"}, "layout": {"margin": "8px 0"}}
-        self.what = [ToggleButtons(options=names, **look) for names in TABS.values()]
-        verdicts, runs, run, two = self.what
+        self.views = [ToggleButtons(options=names, **look) for names in TABS.values()]
+        verdicts, runs, run, two = self.views
         pages = (
             (_row(self.margin, self.floor), _row(self.alpha, self.baseline), _row(self.reset), verdicts),
             (runs, self.response),
@@ -119,11 +120,11 @@ class Explorer:
         self.page = VBox([self.studies, self.about, self.treatments, self.loads, self.tabs, *self.places[1:]])
         self.page.add_class("mt-explorer")
         choices = (self.margin, self.floor, self.alpha, self.baseline, self.response, self.run, self.log, self.other)
-        for choice in (*choices, *self.what):
+        for choice in (*choices, *self.views):
             choice.observe(lambda _: self._follow(), "value")
         self.studies.observe(lambda _: self._follow(self._open), "value")
         self.tabs.observe(lambda _: self._follow(self._clear), "selected_index")
-        self.reset.on_click(lambda _: self._follow(self._declare))
+        self.reset.on_click(lambda _: self._follow(self._reset_analysis))
         self.before.on_click(lambda _: self._step(-1))
         self.after.on_click(lambda _: self._step(1))
         self._following = False
@@ -131,7 +132,7 @@ class Explorer:
 
     @property
     def study(self) -> RecordedStudy:
-        """What is chosen now, for cells of one's own."""
+        """The selected study, for use in further cells."""
         return self._chosen.study
 
     @property
@@ -139,7 +140,7 @@ class Explorer:
         return View(self.studies.value, only=_given(treatments=_ticked(self.treatments), loads=_ticked(self.loads)))
 
     def _follow(self, change: Callable[[], None] | None = None) -> None:
-        """Make a change and show what is chosen then, once: what the change moves is not followed again."""
+        """Make a change and update the view once; changes of widgets that it causes are ignored."""
         if self._following:
             return
         self._following = True
@@ -148,7 +149,7 @@ class Explorer:
                 change()
             views = (self._verdicts, self._all_runs, self._one_run, self._two_studies)
             index = self.tabs.selected_index or 0
-            view = views[index](self._chosen, self.what[index].value)
+            view = views[index](self._chosen, self.views[index].value)
             self.view.value, self.code.value = view.html(), _styled("python", view.code())
             self._seen = view
         except MeshtrialError as error:  # the study cannot be read
@@ -157,7 +158,7 @@ class Explorer:
         finally:
             self._following = False
 
-    def _clear(self) -> None:  # nothing of what was chosen before is seen while the next view is made
+    def _clear(self) -> None:  # hide the previous view while the next one is made
         self.state.value = self.view.value = self.code.value = ""
         self._seen = View(self.studies.value)
 
@@ -172,15 +173,15 @@ class Explorer:
         self._tick(self.treatments, study.treatments, {plan.baseline.name, *twins, *study.verdicts()["baseline"]})
         self._tick(self.loads, [load.label for load in plan.loads])
         self.baseline.options = _declared(name for name in study.treatments if name not in twins)
-        self._declare()
+        self._reset_analysis()
         _show(True, self.tabs)
 
-    def _declare(self) -> None:
+    def _reset_analysis(self) -> None:
         for choice in (self.margin, self.floor, self.alpha, self.baseline):
             choice.index = 0
 
     def _tick(self, row: Widget, names: Sequence[str], fixed: Collection[str] = ()) -> None:
-        """Offer names, all ticked: what others are compared with stays so, and one alone is no choice."""
+        """Offer names as ticked boxes; ``fixed`` ones cannot be unticked, and a single one is not shown."""
         boxes = [Checkbox(True, description=name, indent=False, layout={"width": "auto"}) for name in names]
         for box in boxes:
             box.disabled = box.description in fixed
@@ -197,21 +198,21 @@ class Explorer:
         margin = ",".join(filter(None, (self.margin.value, self.floor.value)))
         asked = _given(margin=margin, alpha=self.alpha.value, baseline=self.baseline.value)
         view, self.state.value = replace(chosen, names=(name,), reanalyse=asked), ""
-        with suppress(MeshtrialError):  # the view says why
+        with suppress(MeshtrialError):  # the view shows the error
             later = view.study.after_the_fact
             self.state.value = _styled("declared", later)
             view = replace(view, names=("tables.moved", name)) if later else replace(view, reanalyse=())
         _show(bool(view.reanalyse), self.reset)
         return view
 
-    def _all_runs(self, chosen: View, name: str) -> View:
+    def _all_runs(self, chosen: View, view: str) -> View:
         study = _opened(chosen.path)
         judged = dict.fromkeys([*study.primary, *study.verdicts()["response"]])
         measured = set(study.responses()["response"])
-        _offer(self.response, [(wording.short_label(one), one) for one in judged if one in measured])
-        _show(name in OF_A_RESPONSE, self.response)
-        arguments = (self.response.value or "",) if name in OF_A_RESPONSE else ()
-        return replace(chosen, names=(name,), arguments=arguments)
+        _offer(self.response, [(wording.short_label(name), name) for name in judged if name in measured])
+        _show(view in OF_A_RESPONSE, self.response)
+        arguments = (self.response.value or "",) if view in OF_A_RESPONSE else ()
+        return replace(chosen, names=(view,), arguments=arguments)
 
     def _one_run(self, chosen: View, name: str) -> View:
         runs = []
@@ -223,7 +224,7 @@ class Explorer:
         run_id, attempt = self.run.value or ("", 1)
         logs: tuple[str, ...] = ()
         if is_log := name == "tables.run_log":
-            with suppress(MeshtrialError):  # the view says why
+            with suppress(MeshtrialError):  # the view shows the error
                 logs = chosen.study.logs(run_id, attempt)
         _offer(self.log, [(log, log) for log in logs])
         _show(bool(logs), self.log)
@@ -231,13 +232,14 @@ class Explorer:
         return replace(chosen, names=(name,), arguments=arguments)
 
     def _two_studies(self, chosen: View, name: str) -> View:
-        alike = tuple(f"{_opened(chosen.path).name}{end}" for end in " -")  # can be compared, and not only looked at
+        # Studies of the same question, which can be compared, come first.
+        alike = tuple(f"{_opened(chosen.path).name}{end}" for end in " -")
         others = [(label, path) for label, path in self.listed if path != chosen.path]
-        _offer(self.other, sorted(others, key=lambda one: not one[0].startswith(alike)), keep=False)
+        _offer(self.other, sorted(others, key=lambda option: not option[0].startswith(alike)), keep=False)
         return View(chosen.path, names=(name,) if self.other.value else (), other=self.other.value)
 
     def _repr_mimebundle_(self, **asked: Any) -> dict[str, Any]:
-        """Widgets; for a page that has none (a notebook that papermill ran, as HTML) the view as it stands."""
+        """Return the widgets; for pages without widgets, such as HTML of an executed notebook, the current view."""
         views = "\n".join(place.value for place in self.places)
         on_page = "\n".join(self._seen.page() if place is self.view else place.value for place in self.places)
         forms = {ON_PAGE: on_page, "text/html": views, "text/plain": repr(self)}
@@ -249,30 +251,30 @@ class Explorer:
 
 @dataclass(frozen=True)
 class View:
-    """Public functions of a study, or of two, shown one below the other."""
+    """Public functions of one or two studies, shown one below the other."""
 
     path: Path
-    reanalyse: Arguments = ()  # of the method of this name; none is the study as it was declared
+    reanalyse: Arguments = ()  # arguments of the method of this name; empty: not called
     only: Arguments = ()
-    names: tuple[str, ...] = ()  # as they stand behind ``mt.``
-    arguments: tuple[Any, ...] = ()  # besides the studies
+    names: tuple[str, ...] = ()  # of the functions, without ``mt.``
+    arguments: tuple[Any, ...] = ()  # after the studies
     other: Path | None = None
 
     @property
     def study(self) -> RecordedStudy:
-        """What the view is made of."""
+        """The study that the view shows."""
         return _study(self.path, self.reanalyse, self.only)
 
     def html(self) -> str:
-        """What is seen; where it cannot be made, the one sentence that says why."""
+        """Return the view as HTML; if it cannot be made, the reason."""
         return "\n".join(part._repr_html_() for part in _shown(self))
 
     def page(self) -> str:
-        """The same for a page without widgets: with the drawings themselves."""
+        """Return the view for a page without widgets, including the drawings."""
         return join(*_shown(self)).html
 
     def code(self) -> str:
-        """The lines of Python that make it; ``mt`` is ``meshtrial``."""
+        """Return the lines of Python that make the view; ``mt`` is ``meshtrial``."""
         opening = [f"study = mt.open_study({_typed(self.path)!r})"]
         if self.reanalyse or self.only:
             opening.append("study = study" + _called("reanalyse", self.reanalyse) + _called("only", self.only))
@@ -304,7 +306,7 @@ def _opened(path: Path) -> RecordedStudy:
     return _study(path, (), ())
 
 
-def _typed(path: Path) -> str:  # in the notebook that runs now
+def _typed(path: Path) -> str:  # as the path would be typed in this notebook
     return min(os.path.relpath(path), str(path), key=len)
 
 
@@ -313,7 +315,7 @@ def _called(name: str, arguments: Arguments) -> str:
 
 
 def _label(name: str) -> str:
-    """``ambient_vs_no_mesh-20261121T211720Z-77c58730`` as ``ambient_vs_no_mesh · 2026-11-21 21:17 · 77c58730``."""
+    """Return ``ambient_vs_no_mesh · 2026-11-21 21:17 · 77c58730`` for the name of that study's folder."""
     return re.sub(r"^(.+)-(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)\d\dZ-(\w+)$", r"\1 · \2-\3-\4 \5:\6 · \7", name)
 
 
@@ -326,14 +328,14 @@ def _given(**arguments: Any) -> Arguments:
 
 
 def _ticked(row: Widget) -> tuple[str, ...]:
-    """Names; empty where all are."""
+    """Return the names of ticked boxes; empty if all are ticked."""
     boxes = row.children[1:]
     names = tuple(box.description for box in boxes if box.value)
     return names if len(names) < len(boxes) else ()
 
 
 def _offer(choice: Widget, options: Sequence[tuple[str, Any]], *, keep: bool = True) -> None:
-    """What is chosen stays where it is one of these and may be kept, else it is the first."""
+    """Set the options; the current value is kept if it is one of them and ``keep`` is true, else the first is set."""
     if choice.options != tuple(options):
         values, before = [value for _, value in options], choice.value
         choice.options = tuple(options)
@@ -350,5 +352,4 @@ def _show(is_shown: bool, *widgets: Widget) -> None:
 
 
 def _styled(name: str, *values: Any) -> str:
-    """A piece of a page, as a cell's output has it."""
     return Fragment(name, *values)._repr_html_()

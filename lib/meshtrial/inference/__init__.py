@@ -1,56 +1,56 @@
 """From records to verdicts: which values enter which family, and the rows of ``verdicts.json``.
 
-Everything here is computed from the plan and the run records alone, so deleting ``runs.parquet`` and
-``verdicts.*`` and analysing again gives the same bytes.
+Everything is computed from the plan and the run records alone. After deleting ``runs.parquet`` and ``verdicts.*``, a
+new analysis gives the same bytes. This includes the plan's stopping rule, which is applied while a study runs and at
+every analysis: the records prove which rule stopped the study, and at which error rate its verdicts are given.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import polars as pl
 
-from meshtrial import paths
+from meshtrial import paths, stats
 from meshtrial.design.migration import current_responses, current_row
-from meshtrial.design.plan import Plan
+from meshtrial.design.plan import ATTEMPTS, Plan
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.inference.diagnosis import same_versions, varying_versions
 from meshtrial.inference.rows import LoadFamilies
-from meshtrial.inference.sequential import blocks_in_a_row, decide, ended, finished_blocks
 from meshtrial.records.columns import VERDICTS, kinds, read_frame, verdict_frame
 from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
 from meshtrial.records.parts import place_of_block
 from meshtrial.records.schema import RunRecord, VerdictRow
 from meshtrial.records.store import StudyStore, write_json
-from meshtrial.records.tables import include, runs_table
-from meshtrial.vocabulary import VerdictLabel
+from meshtrial.records.tables import include, is_result, runs_table
+from meshtrial.vocabulary import QUALIFIERS, VerdictLabel
 
 STOPPING = "stopping.json"
+_WORDS = ("label", "sentence", "mde", "blocks_needed", "warnings")
 
 
 def infer(
     plan: Plan, records: Sequence[RunRecord], places: Mapping[int, str] | None = None
 ) -> tuple[pl.DataFrame, list[VerdictRow]]:
-    """The tidy table and every row at the error rate of the stopping rule; before the plan ends without a verdict.
+    """Return the run table and every row at the stopping rule's error rate; until the plan ends, without a verdict.
 
-    ``places`` says where each block was run, of a study that was divided and merged.
+    `places` has the place of each block, if the study was divided and merged.
     """
     table = runs_table(plan, records)
     return table, judge(plan, plan, records, table, places)
 
 
 def judge(
-    # What was sealed: it says how far the study is, and at which share of the error rate its stopping rule ended it
-    plan: Plan,
+    plan: Plan,  # as sealed: it says how far the study is, and the error rate at which its stopping rule ended it
     asked: Plan,  # the same treatments, loads and runs
     records: Sequence[RunRecord],
-    table: pl.DataFrame,  # their tidy table
+    table: pl.DataFrame,  # the run table of these records
     places: Mapping[int, str] | None = None,  # as in `infer`
 ) -> list[VerdictRow]:
-    """The rows of a sealed plan's records under the margins, error rate and contrasts of another, or of itself."""
+    """Return the rows of a plan's records under the margins, error rate and contrasts of another plan, or its own."""
     finished = blocks_in_a_row(plan, records)
     alpha = decide(plan, records, finished).alpha
     if asked.study.alpha != plan.study.alpha:
@@ -58,18 +58,18 @@ def judge(
     mixed = (*varying_versions(records), *same_versions(records))
     rows: list[VerdictRow] = []
     for load in asked.study.loads:
-        taken = include(plan, records, load.label)
-        rows += LoadFamilies(asked, table, load.label, taken, alpha, places or {}).verdict_rows()
+        inclusion = include(plan, records, load.label)
+        rows += LoadFamilies(asked, table, load.label, inclusion, alpha, places or {}).verdict_rows()
     rows = [replace(row, warnings=(*row.warnings, *mixed)) for row in rows]
     if ended(plan, records):
         return rows
-    # The numbers of a study that is not finished, without a verdict: one would be an early look at it.
-    far = f"{len(finished_blocks(plan, records))} of {plan.study.blocks} blocks"
-    return [replace(row, verdict=VerdictLabel.PROVISIONAL, qualifier=far, blocks_needed=None) for row in rows]
+    # An unfinished study has numbers and no verdict, which would be an early look.
+    progress = f"{len(finished_blocks(plan, records))} of {plan.study.blocks} blocks"
+    return [replace(row, verdict=VerdictLabel.PROVISIONAL, qualifier=progress, blocks_needed=None) for row in rows]
 
 
 def analyse(store: StudyStore) -> StudyData:
-    """Analyse what is recorded, write ``runs.parquet`` and ``verdicts.parquet``/``.json``, and return it all."""
+    """Analyse the records, write ``runs.parquet`` and ``verdicts.parquet``/``.json``, and return the study."""
     records = store.records()
     plan = store.plan
     table, rows = infer_recorded(store, records)
@@ -79,41 +79,41 @@ def analyse(store: StudyStore) -> StudyData:
 
 
 def infer_recorded(store: StudyStore, records: Sequence[RunRecord]) -> tuple[pl.DataFrame, list[VerdictRow]]:
-    """What the records of a folder give, whatever was written beside them."""
+    """Analyse the records of a folder, whatever analysis lies beside them."""
     return infer(store.plan, records, place_of_block(store.plan, store.environment))
 
 
 def read_study(store: StudyStore) -> StudyData:
-    """A study as it was last analysed, without computing anything.
+    """Return a study with its last recorded analysis, without computing anything.
 
-    RecordError when it was never analysed, or by another version.
+    Raise RecordError if it was never analysed, or by another version.
     """
     path = store.path / "verdicts.json"
     if not path.exists():
-        raise RecordError(f"{path}: is missing; `meshtrial report {paths.word(store.path)}` makes it from the records")
+        raise RecordError(f"{path}: is missing; `meshtrial report {paths.word(store.path)}` writes it from the records")
     try:
         rows = tuple(map(VerdictRow.from_dict, read_verdicts(store)))
     except UsageError as error:
         raise RecordError(
             f"{path}: was written by another version ({error}); "
-            f"`meshtrial report {paths.word(store.path)}` makes it again"
+            f"`meshtrial report {paths.word(store.path)}` writes it again"
         ) from None
     table = read_runs(store)
     return StudyData(store.path, store.plan, store.environment, store.records(), table, rows)
 
 
 def read_runs(store: StudyStore) -> pl.DataFrame:
-    """``runs.parquet``."""
+    """Read ``runs.parquet``."""
     return _read_table(store, "runs.parquet", RUNS_SCHEMA)
 
 
 def read_verdict_frame(store: StudyStore) -> pl.DataFrame:
-    """``verdicts.parquet``."""
+    """Read ``verdicts.parquet``."""
     return _read_table(store, "verdicts.parquet", kinds(VERDICTS))
 
 
 def _read_table(store: StudyStore, name: str, schema: Mapping[str, Any]) -> pl.DataFrame:
-    path, again = store.path / name, f"`meshtrial report {paths.word(store.path)}` makes it again"
+    path, again = store.path / name, f"`meshtrial report {paths.word(store.path)}` writes it again"
     table = read_frame(path, again)
     if table.schema.get("response") == pl.String:
         table = table.with_columns(pl.col("response").map_elements(current_responses, pl.String))
@@ -123,19 +123,26 @@ def _read_table(store: StudyStore, name: str, schema: Mapping[str, Any]) -> pl.D
 
 
 def read_verdicts(store: StudyStore) -> list[dict[str, Any]]:
-    """The rows of ``verdicts.json``."""
+    """Read the rows of ``verdicts.json``."""
     path = store.path / "verdicts.json"
     try:
         rows = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError) as error:
-        raise RecordError(f"{path}: cannot be read ({error}); `meshtrial report` makes it again") from None
-    if not isinstance(rows, list):
-        raise RecordError(f"{path}: holds no list of rows; `meshtrial report` makes it again")
+        raise RecordError(f"{path}: cannot be read ({error}); `meshtrial report` writes it again") from None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise RecordError(f"{path}: is no list of rows; `meshtrial report` writes it again")
     return [current_row(row) for row in rows]
 
 
+def claim(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of verdicts without its words and its advice for a new study, which another version may change."""
+    qualifier = row["qualifier"] if row["qualifier"] in QUALIFIERS else ""
+    codes = [warning["code"] for warning in row["warnings"]]
+    return {name: value for name, value in row.items() if name not in _WORDS} | {"qualifier": qualifier, "codes": codes}
+
+
 def stopping_of(plan: Plan, records: Sequence[RunRecord]) -> dict[str, Any]:
-    """What ``stopping.json`` holds: what the plan's rule says of these records."""
+    """Return the content of ``stopping.json``: the decision of the plan's rule about these records."""
     finished = blocks_in_a_row(plan, records)
     decision = decide(plan, records, finished)
     return {
@@ -153,3 +160,47 @@ def _write(store: StudyStore, records: Sequence[RunRecord], table: pl.DataFrame,
     plain = [row.to_dict() for row in rows]
     (store.path / "verdicts.json").write_text(json.dumps(plain, indent=1, allow_nan=False) + "\n")
     verdict_frame(rows).write_parquet(store.path / "verdicts.parquet", compression="zstd")
+
+
+def blocks_in_a_row(plan: Plan, records: Iterable[RunRecord]) -> int:
+    """Return the number of leading blocks whose runs, including required repeats, are all recorded."""
+    done = finished_blocks(plan, records)
+    return next((n - 1 for n in range(1, plan.study.blocks + 1) if n not in done), plan.study.blocks)
+
+
+def finished_blocks(plan: Plan, records: Iterable[RunRecord]) -> frozenset[int]:
+    """Return the blocks whose runs are all recorded, in any order."""
+    last: dict[str, int] = {}
+    done: set[str] = set()
+    for record in records:
+        last[record.run_id] = max(record.attempt, last.get(record.run_id, 0))
+        if is_result(plan, record):
+            done.add(record.run_id)
+    unfinished = {run.repetition for run in plan.runs if run.run_id not in done and last.get(run.run_id, 0) < ATTEMPTS}
+    return frozenset(range(1, plan.study.blocks + 1)) - unfinished
+
+
+def decide(plan: Plan, records: Sequence[RunRecord], blocks: int) -> stats.Decision:
+    """Return the declared rule's decision after this number of finished blocks, without records of later ones."""
+    rule = stats.stopping_rule(plan.study.stopping)
+    if isinstance(rule, stats.FixedN):
+        return rule.decide(stats.Progress(run=blocks, complete=blocks))
+    seen = [record for record in records if record.repetition <= blocks]
+    table = runs_table(plan, seen)
+    complete, widths, conclusive = blocks, {}, True
+    alpha = rule.alpha_first if isinstance(rule, stats.TwoLooks) else rule.alpha
+    for load in plan.study.loads:
+        inclusion = include(plan, seen, load.label)
+        complete = min(complete, len(inclusion.blocks))
+        for response, result in LoadFamilies(plan, table, load.label, inclusion, alpha).primary_results():
+            conclusive &= result.verdict.label.conclusive
+            if result.comparison is not None:
+                key = f"{load.label} {response} {result.treatment}/{result.baseline}"
+                widths[key] = stats.half_width(result.comparison)
+    return rule.decide(stats.Progress(blocks, complete, widths, conclusive))
+
+
+def ended(plan: Plan, records: Sequence[RunRecord]) -> bool:
+    """Whether nothing remains to be run: the plan is complete, or its rule has stopped it."""
+    finished = blocks_in_a_row(plan, records)
+    return finished == plan.study.blocks or (finished > 0 and decide(plan, records, finished).stop)

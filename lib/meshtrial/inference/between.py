@@ -1,12 +1,13 @@
-"""Recorded studies of one question, from other days, versions or clusters: what agrees, and what the day was worth.
+"""Recorded studies of one question, from different days, versions or clusters: where they agree, and how days differ.
 
 Opinion: a study is one day, and days are a sample like runs. Within a study a treatment and its baseline share their
-blocks; two studies share nothing, so what differs between them may be the version or just the day, and no test can tell
-which. So a difference between studies is tested against the noise inside them, and said to be of the day as much as of
-anything else; and an effect over all of them gets an interval in which the spread between days counts (random effects
-by Paule and Mandel, interval by Student's t over the studies), and which is never narrower than what the noise inside
-the studies alone would give: that a few days lie close together is no proof that days do. A proxy adds work to a
-request, so where the baseline moves from session to session its ratio does too: what is added is compared beside it.
+blocks. Two studies share nothing, so a difference between them may come from the version or only from the day, and no
+test can separate the two. A difference between studies is tested against the noise inside them and reported with that
+reservation. The effect over all studies has an interval that includes the spread between days: random effects by Paule
+and Mandel, with Student's t over the studies. It is never narrower than the noise inside the studies alone would give,
+because a few days that lie close together do not prove that days do. From three studies on,
+a prediction interval says where the next study's estimate will be. A proxy adds work to a request; if the baseline
+moves between sessions, its ratio moves too, so differences are compared as well.
 """
 
 from __future__ import annotations
@@ -34,17 +35,17 @@ WORDS = {
     VerdictLabel.INCONCLUSIVE: "open",
     VerdictLabel.DEPENDENT: "open",
 }
-# What two plans of one question may differ in without being another question.
-_OF_ITS_OWN = ("seed", "study_dir", "measure", "kubeconfig", "context", "namespace", "cluster_file")
+# Settings in which two plans of one question may differ.
+_MAY_DIFFER = ("seed", "study_dir", "measure", "kubeconfig", "context", "namespace", "cluster_file")
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What one study says of a contrast, or of a baseline's own level."""
+    """The estimate of one study for a contrast, or for a baseline's own level."""
 
-    study: int  # its place in the list of studies
-    values: FloatArray  # one a block: ratios, differences, or levels
-    # Of their logarithms, or of the differences; standard error of the mean
+    study: int  # index in the list of studies
+    values: FloatArray  # one per block: ratios, differences, or levels
+    # Mean and standard error of the logarithms, or of the differences
     mean: float
     error: float
 
@@ -57,43 +58,46 @@ class OverDays:
     estimate: float
     low: float
     high: float
-    # Standard deviation between the studies, of logarithms where it is a ratio; 0 where the studies differ by no more
-    # than their own noise explains
+    # Standard deviation between the studies, of logarithms for a ratio; 0 if their own noise explains the differences
     between_sd: float
-    # Its interval (Viechtbauer, Statistics in Medicine 26, 2007, section 2.2: the Q-profile); None of two studies, from
-    # which no spread can be told
+    # Its interval (Viechtbauer, Statistics in Medicine 26, 2007, section 2.2: the Q-profile); None for two studies,
+    # which determine no spread
     sd_low: float | None
     sd_high: float | None
     confidence: float
+    # Prediction interval for the estimate of the next study (`stats.next_session`); None with fewer than three
+    next_low: float | None = None
+    next_high: float | None = None
 
 
 @dataclass(frozen=True)
 class Between:
     """One contrast, or a baseline's level, in all studies that have it."""
 
-    # An empty baseline: the level of the treatment itself
+    # Without a baseline: the level of the treatment itself
     load: str
     response: str
     treatment: str
     baseline: str
-    scale: stats.Scale  # `ratio` or `difference`
+    scale: stats.Scale
     effects: tuple[Effect, ...]
     against_first: tuple[stats.ContrastResult, ...]  # each further study against the first that has it
-    added: tuple[stats.ContrastResult, ...]  # of a ratio the same of the amounts, treatment minus baseline
+    added: tuple[stats.ContrastResult, ...]  # of a ratio: the same comparison of differences, treatment minus baseline
     over_days: OverDays | None
+    added_over_days: OverDays | None = None  # of a ratio: the same for differences
 
     def word(self, result: stats.ContrastResult) -> str:
-        """What the comparison with the first study comes to."""
+        """Return the result of the comparison with the first study in words."""
         return WORDS.get(result.verdict.label, "differ" if result.comparison is not None else "not compared")
 
 
 def compare(studies: Sequence[StudyData]) -> tuple[Between, ...]:
-    """Every primary contrast, and the baseline's level, that two of the studies have at one load.
+    """Compare every primary contrast, and the baseline's level, that two of the studies have at one load.
 
-    UsageError where they ask different questions, or have no load and no contrast in common.
+    Raise UsageError if they ask different questions, or have no load and no contrast in common.
     """
     if len(studies) < 2:
-        raise UsageError("one study: name two or more of the same question")
+        raise UsageError("one study is not enough: name two or more that ask the same question")
     names = {data.plan.study.name for data in studies}
     if len(names) > 1:
         raise UsageError(f"studies of {' and '.join(sorted(names))}: they ask different questions")
@@ -107,7 +111,7 @@ def compare(studies: Sequence[StudyData]) -> tuple[Between, ...]:
 
 
 def of_one_question(studies: Sequence[StudyData]) -> tuple[list[StudyData], list[StudyData]]:
-    """Those that ask what the newest asks (study, treatments, loads, backend), oldest first; and the others."""
+    """Return the studies with the newest one's study, treatments, loads and backend, oldest first; and the others."""
 
     def question(data: StudyData) -> tuple[Any, ...]:
         study = data.plan.study
@@ -123,18 +127,18 @@ def of_one_question(studies: Sequence[StudyData]) -> tuple[list[StudyData], list
 
 
 def differences(studies: Sequence[StudyData]) -> list[str]:
-    """What was asked differently, and what versions took part, study by study; empty where all is the same."""
+    """Return settings and versions that differ between the studies, one line each."""
     lines = []
     asked = [data.plan.study.parameters for data in studies]
     for name in sorted(set().union(*asked)):
         values = [str(one.get(name, "")) for one in asked]
-        if name not in _OF_ITS_OWN and len(set(values)) > 1:
+        if name not in _MAY_DIFFER and len(set(values)) > 1:
             lines.append(f"{name}: {' / '.join(value or '(empty)' for value in values)}")
     versions = [_versions(data) for data in studies]
     for name in sorted(set().union(*versions)):
-        told = [one.get(name, "(none)") for one in versions]
-        if len(set(told)) > 1:
-            lines.append(f"version of {name}: {' / '.join(told)}")
+        recorded = [one.get(name, "(none)") for one in versions]
+        if len(set(recorded)) > 1:
+            lines.append(f"version of {name}: {' / '.join(recorded)}")
     return lines
 
 
@@ -147,7 +151,7 @@ def _versions(data: StudyData) -> dict[str, str]:
 
 
 def _asked(studies: Sequence[StudyData]) -> Iterable[tuple[str, str, str, str]]:
-    """Load, response, treatment and baseline of everything that any study declares, each once."""
+    """Yield load, response, treatment and baseline of everything that any study declares, each once."""
     seen: dict[tuple[str, str, str, str], None] = {}
     for data in studies:
         study = data.plan.study
@@ -181,9 +185,9 @@ def of_values(
     scale: stats.Scale = "ratio",
     alpha: float = 0.05,
 ) -> Between | None:
-    """What is between studies of which these are the values, the treatment's and those of what it is compared with.
+    """Compare studies by their values: the treatment's, and those of its baseline.
 
-    None where fewer than two have any.
+    Return None if fewer than two studies have any.
     """
     load, response, treatment, baseline = of
     effects = _effects(taken, scale)
@@ -191,13 +195,16 @@ def of_values(
         return None
     results = _against_first(effects, scale, margin, response, alpha)
     added: tuple[stats.ContrastResult, ...] = ()
+    added_over_days = None
     if scale == "ratio" and baseline:
-        # Within what the margin is of the first study's baseline: a margin relative to what is added is another one.
+        # The margin in the unit of the first study's baseline: a share of the difference would be another margin.
         _, base = taken[effects[0].study]
         size = None if margin is None or base is None else Margin(0.0, margin.difference(float(np.median(base))))
-        added = _against_first(_effects(taken, "difference"), "difference", size, response, alpha)
+        differences = _effects(taken, "difference")
+        added = _against_first(differences, "difference", size, response, alpha)
+        added_over_days = over_days(differences, "difference", alpha)
     over = over_days(effects, scale, alpha)
-    return Between(load, response, treatment, baseline, scale, tuple(effects), results, added, over)
+    return Between(load, response, treatment, baseline, scale, tuple(effects), results, added, over, added_over_days)
 
 
 def _effects(taken: Mapping[int, tuple[FloatArray, FloatArray | None]], scale: stats.Scale) -> list[Effect]:
@@ -208,7 +215,7 @@ def _effects(taken: Mapping[int, tuple[FloatArray, FloatArray | None]], scale: s
 def _values(
     data: StudyData, load: str, response: str, treatment: str, baseline: str
 ) -> tuple[FloatArray, FloatArray | None] | None:
-    """Values of the treatment and of what it is compared with, over the study's included blocks; None without two."""
+    """Return the values of treatment and baseline over the study's included blocks; None with fewer than two."""
     study = data.plan.study
     names = {one.name for one in study.treatments}
     if load not in {one.label for one in study.loads} or not {treatment, baseline or treatment} <= names:
@@ -225,23 +232,22 @@ def _values(
 
 
 def effect_of(study: int, own: FloatArray, base: FloatArray | None, scale: stats.Scale) -> Effect | None:
-    """One study's effect from its values and those of what it is compared with; None where a ratio is not positive."""
+    """Return one study's effect from its values and the baseline's; None if a ratio is not positive."""
     if scale == "difference":
-        values = own - base if base is not None else own
-        shown = values
+        scaled = values = own - base if base is not None else own
     else:
         values = own / base if base is not None else own
         if not (values > 0).all():
             return None
-        shown = np.log(values)
-    return Effect(study, values, float(shown.mean()), float(shown.std(ddof=1) / np.sqrt(len(shown))))
+        scaled = np.log(values)
+    return Effect(study, values, float(scaled.mean()), float(scaled.std(ddof=1) / np.sqrt(len(scaled))))
 
 
 def _against_first(
     effects: Sequence[Effect], scale: stats.Scale, margin: Margin | None, response: str, alpha: float
 ) -> tuple[stats.ContrastResult, ...]:
     first, *others = (str(effect.study) for effect in effects)
-    # Of ratios only the relative part means something: a floor is in the response's unit.
+    # A floor is in the response's unit, so ratios use the relative part only.
     if scale == "ratio":
         margin = Margin(margin.relative) if margin is not None and margin.relative else None
     elif margin is not None and not margin.floor:
@@ -261,8 +267,8 @@ def _against_first(
 
 
 def over_days(effects: Sequence[Effect], scale: stats.Scale, alpha: float) -> OverDays | None:
-    """Random effects over the studies; None where one of them has no noise of its own to be weighed by."""
-    # statsmodels takes a second to load
+    """Combine the studies by random effects; None if one of them has no noise to be weighted by."""
+    # statsmodels takes a second to load.
     from statsmodels.stats.meta_analysis import combine_effects
 
     errors = np.array([effect.error for effect in effects])
@@ -272,17 +278,18 @@ def over_days(effects: Sequence[Effect], scale: stats.Scale, alpha: float) -> Ov
     if len(set(means.tolist())) < 2:
         return None  # the same study twice
     combined = combine_effects(means, errors**2, method_re="iterated", use_t=True, alpha=alpha)
-    # Of its four intervals the last: random effects, scaled by how much the studies really differ. The first: by the
-    # noise inside them alone.
+    # The last of its four intervals: random effects, scaled by the observed differences. The first: the noise inside
+    # the studies alone.
     inside, *_, across = combined.conf_int(alpha=alpha, use_t=True)
     values = [float(combined.mean_effect_re), float(min(inside[0], across[0])), float(max(inside[1], across[1]))]
-    estimate, low, high = (float(np.exp(value)) for value in values) if scale == "ratio" else values
+    values += [] if (ends := stats.next_session(means, alpha)) is None else ends.tolist()
+    estimate, low, high, *prediction = (float(np.exp(value)) for value in values) if scale == "ratio" else values
     spread = float(np.sqrt(max(0.0, combined.tau2)))
-    return OverDays(estimate, low, high, spread, *_spread_interval(means, errors, alpha), 1 - alpha)
+    return OverDays(estimate, low, high, spread, *_spread_interval(means, errors, alpha), 1 - alpha, *prediction)
 
 
 def _spread_interval(means: FloatArray, errors: FloatArray, alpha: float) -> tuple[float | None, float | None]:
-    """Standard deviations between the studies under which their scatter is neither too large nor too small."""
+    """Return the standard deviations between the studies at which their scatter is neither too large nor too small."""
     from scipy.optimize import brentq
     from scipy.stats import chi2
 
@@ -297,7 +304,7 @@ def _spread_interval(means: FloatArray, errors: FloatArray, alpha: float) -> tup
         wanted = float(chi2.ppf(quantile, len(means) - 1))
         if scatter(0.0) <= wanted:
             return 0.0
-        # The scatter falls to nothing as the variance grows: some power of two is beyond it.
+        # The scatter decreases to 0 as the variance grows, so doubling ends.
         above = float(np.ptp(means) ** 2)
         while scatter(above) > wanted:
             above *= 2
@@ -307,7 +314,7 @@ def _spread_interval(means: FloatArray, errors: FloatArray, alpha: float) -> tup
 
 
 def write(path: Path, studies: Sequence[StudyData], compared: Sequence[Between]) -> None:
-    """Everything as JSON: the studies, effects by study, comparisons with the first, the effect over the days."""
+    """Write everything as JSON: studies, effects by study, comparisons with the first, and the effect over days."""
     listed = [{"path": data.path.name, "plan": data.plan.sha256, "start_unix_s": data.began_unix_s} for data in studies]
     rows = []
     for one in compared:
@@ -319,6 +326,7 @@ def write(path: Path, studies: Sequence[StudyData], compared: Sequence[Between])
                 "against_first": [_plain(one, result) for result in one.against_first],
                 "added_against_first": [_plain(one, result) for result in one.added],
                 "over_days": None if one.over_days is None else asdict(one.over_days),
+                "added_over_days": None if one.added_over_days is None else asdict(one.added_over_days),
             }
         )
     path.parent.mkdir(parents=True, exist_ok=True)

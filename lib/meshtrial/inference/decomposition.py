@@ -1,4 +1,4 @@
-"""Parts that were measured apart, added up within each block, against the whole that was measured too."""
+"""Parts that were measured separately: their sum within each block, compared with the measured whole."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ class Piece:
     """One line of a decomposition, in the response's stored unit."""
 
     name: str
-    contrast: Contrast | None  # none for the sum and the remainder
+    contrast: Contrast | None  # None for the sum and the remainder
     # Hodges-Lehmann estimate over the blocks and its interval
     estimate: float
     low: float
     high: float
-    p: float  # exact two-sided p-value of nothing; not corrected
+    p: float  # exact two-sided p-value of no effect; not corrected
 
 
 @dataclass(frozen=True)
 class Decomposition:
-    """A response's parts, their sum, the whole, and what is left between the two."""
+    """A response's parts, their sum, the whole, and the remainder."""
 
     response: str
     load: str
-    blocks: int  # in which every treatment was measured
-    confidence: float  # that the intervals achieve
+    blocks: int  # number of blocks in which every treatment was measured
+    confidence: float  # achieved by the intervals
     parts: tuple[Piece, ...]
     together: Piece
     whole: Piece
     remainder: Piece
-    margin: Margin | None  # the response's, of the baseline
-    # Two one-sided exact tests that the remainder lies within it: that the parts add up. None without a margin.
+    margin: Margin | None  # the response's, relative to the baseline
+    # Two one-sided exact tests that the remainder lies within the margin: that the parts add up. None without a margin.
     p_adds_up: float | None
 
 
 def decompose(data: StudyData, response: str) -> Decomposition:
-    """Differences within each block; a sum is one of differences of the same block, so the machine's state cancels.
+    """Decompose a response by differences within each block, so that the machine's state cancels.
 
-    UsageError where fewer than two blocks have every treatment.
+    Raise UsageError if fewer than two blocks have every treatment.
     """
     study, load = data.plan.study, data.plan.study.loads[0].label
     chain = chain_of(study.treatments)
@@ -67,7 +67,7 @@ def decompose(data: StudyData, response: str) -> Decomposition:
     differences = [(name, contrast, difference(contrast)) for name, contrast in chain.steps]
     added: FloatArray = np.sum([d for *_, d in differences], axis=0)
     all_at_once = difference(chain.whole)
-    left, margin = all_at_once - added, study.margins.get(response)
+    remainder, margin = all_at_once - added, study.margins.get(response)
     parts = tuple(_piece(name, contrast, d, study.alpha) for name, contrast, d in differences)
     return Decomposition(
         response=response,
@@ -77,14 +77,14 @@ def decompose(data: StudyData, response: str) -> Decomposition:
         parts=parts,
         together=_piece("parts together", None, added, study.alpha),
         whole=_piece("the whole", chain.whole, all_at_once, study.alpha),
-        remainder=_piece("remainder", None, left, study.alpha),
+        remainder=_piece("remainder", None, remainder, study.alpha),
         margin=margin,
-        p_adds_up=None if margin is None else _within(left, margin, values[study.baseline.name]),
+        p_adds_up=None if margin is None else _within(remainder, margin, values[study.baseline.name]),
     )
 
 
 def _within(d: FloatArray, margin: Margin, baseline: FloatArray) -> float:
-    # The margin of every block's own baseline: that of all of them would be an estimate, which no exact test holds.
+    # The margin of every block's own baseline; that of a median would be an estimate, which no exact test allows.
     size = np.maximum(margin.relative * np.abs(baseline), margin.floor)
     return max(signed_rank_p(size - d, "greater"), signed_rank_p(size + d, "greater"))
 

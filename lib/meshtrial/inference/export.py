@@ -1,7 +1,7 @@
 """Verdicts and runs in forms that other programs read: CSV, Parquet, and JSON with a schema.
 
-Values stay in the units in which they are stored (SI base units); a column says which response it is. What
-was excluded stays in the runs, marked; nothing is rounded.
+Values keep the units in which they are stored (SI base units); a column names the response. Excluded runs are included
+and marked; nothing is rounded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SCHEMA = "meshtrial.export/2"
 
 
 def document(data: StudyData) -> dict[str, Any]:
-    """The whole as one JSON object; docs/schema/export.schema.json describes it."""
+    """Return the study as one JSON object, described by docs/schema/export.schema.json."""
     study = data.plan.study
     return {
         "schema": SCHEMA,
@@ -76,18 +76,16 @@ FORMATS: Mapping[str, Callable[[StudyData, Path], Iterator[Path]]] = {
 
 
 def export(data: StudyData, folder: Path, formats: tuple[str, ...] = ()) -> tuple[Path, ...]:
-    """Write an analysed study's verdicts and runs, in some of :data:`FORMATS` or in all; what was written.
+    """Write an analysed study's verdicts and runs in these :data:`FORMATS`, or in all; return the files.
 
-    The folder is made where it is not there, files of the same names are replaced. UsageError for a format that is not
-    known; RecordError where the study has no verdicts, or the folder cannot be written.
+    The folder is created if necessary, and files of the same names are replaced. Raise UsageError for an unknown
+    format; RecordError if the study has no verdicts, or if the folder cannot be written.
     """
     for name in formats:
         if name not in FORMATS:
             raise UsageError(f"format {name!r}: must be one of {', '.join(FORMATS)}")
     if not data.verdicts:
-        raise RecordError(
-            f"{data.path}: has no verdicts yet; `meshtrial report {paths.word(data.path)}` makes them from the records"
-        )
+        raise RecordError(f"{data.path}: has no verdicts yet; `meshtrial report {paths.word(data.path)}` computes them")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return tuple(path for name in formats or tuple(FORMATS) for path in FORMATS[name](data, folder))

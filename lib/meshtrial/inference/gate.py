@@ -1,16 +1,20 @@
-"""A gate: from verdicts to pass or fire, by rules that the user gives before the verdicts are there.
+"""A CI gate: verdicts pass or fire it, by rules that the user gives before the verdicts exist.
 
-Opinion: a gate decides nothing that the verdict table does not say. It asks which word every primary contrast got; the
-A/A twin and exploratory responses have no say. A word that no rule names passes `fail_on` and breaks `require`: what an
-open verdict does is therefore the user's choice. An unfinished study passes no gate, and neither does a study without
-a primary contrast: nothing was judged there.
+Opinion: a gate decides nothing beyond the verdict table. It compares the verdict of every primary contrast with the
+rules; the A/A twin and exploratory responses do not count. `saturated` and `invalid` may come from the baseline alone:
+``saturated:treatment`` looks at the treatment's side only. A verdict that no rule names passes `fail_on` and breaks
+`require`, so the user chooses what an open verdict does. An unfinished study passes no gate, and neither does a study
+without a primary contrast.
 
 Limit: every primary response at every load is a family with an error rate of its own, and a gate looks at all of them.
-`GateOutcome.false_alarms` is the bound that follows; few primary responses, or a smaller alpha, keep it low.
+`GateOutcome.false_alarms` is the resulting bound; few primary responses, or a smaller alpha, keep it low.
+
+`ending` says whether a study gave a verdict at all, and which runs were excluded from its verdicts.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,25 +24,28 @@ from meshtrial.design.plan import Plan
 from meshtrial.design.responses import REGISTRY, Response
 from meshtrial.errors import UsageError
 from meshtrial.inference.rows import primary_names
-from meshtrial.records.schema import ContrastKey, VerdictRow
-from meshtrial.vocabulary import BELOW_MARGIN, MATERIAL, VerdictLabel, directions
+from meshtrial.records.dataset import StudyData
+from meshtrial.records.parts import part_of
+from meshtrial.records.schema import ContrastKey, GateResult, RunRecord, VerdictRow
+from meshtrial.vocabulary import BELOW_MARGIN, BOTH, MATERIAL, THE_BASELINE, VerdictLabel, directions
 
-# As they are typed, and as a verdict's row has them.
-QUALIFIERS = {qualifier.replace(" ", "-"): qualifier for qualifier in (MATERIAL, BELOW_MARGIN)}
+# Qualifiers as typed, with those that they match in a verdict's row: of a difference, and of what was not compared.
+QUALIFIERS = {qualifier.replace(" ", "-"): (qualifier,) for qualifier in (MATERIAL, BELOW_MARGIN)}
+SIDES = {"treatment": ("", BOTH), "baseline": (THE_BASELINE, BOTH)}
 FAIL_ON, REQUIRE = "--fail-on", "--require"
 MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A verdict's word, and the qualifier it must have where one is named."""
+    """A verdict, with a qualifier if one is required."""
 
     word: VerdictLabel
     qualifier: str = ""
 
     def matches(self, word: VerdictLabel, qualifier: str) -> bool:
-        """Whether a verdict is meant."""
-        return word == self.word and (not self.qualifier or qualifier == QUALIFIERS[self.qualifier])
+        """Whether the rule names this verdict."""
+        return word == self.word and (not self.qualifier or qualifier in (QUALIFIERS | SIDES)[self.qualifier])
 
     def __str__(self) -> str:
         return f"{self.word}:{self.qualifier}" if self.qualifier else str(self.word)
@@ -46,7 +53,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Rules:
-    """What a gate goes by: a primary contrast that is one of `fail_on`, or none of `require`, fires it."""
+    """A primary contrast fires the gate if its verdict is one of `fail_on`, or none of `require`."""
 
     fail_on: tuple[Rule, ...] = ()
     require: tuple[Rule, ...] = ()
@@ -61,7 +68,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class DeclaredContrast:
-    """A primary contrast that was declared: it is to have a verdict."""
+    """A declared primary contrast, which must have a verdict."""
 
     load: str
     response: Response
@@ -71,7 +78,7 @@ class DeclaredContrast:
 
     @property
     def key(self) -> ContrastKey:
-        """As its row has it."""
+        """Key of its row."""
         return self.load, self.response.name, self.treatment, self.baseline
 
     def __str__(self) -> str:
@@ -81,7 +88,7 @@ class DeclaredContrast:
 
 @dataclass(frozen=True)
 class Judged:
-    """A primary contrast, its row where it has a verdict at all, and the option that it breaks, with its words."""
+    """A primary contrast, its row if it has a verdict, and the option that it breaks, as typed."""
 
     declared: DeclaredContrast
     row: VerdictRow | None
@@ -89,13 +96,13 @@ class Judged:
 
     @property
     def word(self) -> VerdictLabel:
-        """The verdict's word; what has no verdict is invalid."""
+        """The verdict; a contrast without one is invalid."""
         return self.row.verdict if self.row else VerdictLabel.INVALID
 
     @property
     def sentence(self) -> str:
-        """The verdict as it is printed."""
-        return self.row.sentence if self.row else "no verdict: it was not reported"
+        """The verdict as printed."""
+        return self.row.sentence if self.row else "no verdict: the response was not reported"
 
     def __str__(self) -> str:
         return f"{self.declared}: {self.sentence}"
@@ -103,7 +110,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class GateOutcome:
-    """What a gate came to: every primary contrast, as declared; `alpha` is the error level of a family."""
+    """The result of a gate for every declared primary contrast; `alpha` is the error level of a family."""
 
     rules: Rules
     judged: tuple[Judged, ...]
@@ -111,7 +118,7 @@ class GateOutcome:
 
     @property
     def fired(self) -> bool:
-        """Whether the gate does not pass."""
+        """Whether the gate fails."""
         return bool(self.rules) and (not self.judged or any(one.broken for one in self.judged))
 
     @property
@@ -122,21 +129,21 @@ class GateOutcome:
 
     @property
     def false_alarms(self) -> float:
-        """The share of gates that a difference fires at most by chance, were there none.
+        """Upper bound of the share of gates that fire by chance if nothing differs.
 
-        Half of alpha for each direction that the rules name, in each family. Correction keeps a family at that
-        whatever the number of its contrasts; families are not corrected for each other.
+        It is half of alpha for each direction that the rules name, in each family. Correction keeps that for any number
+        of contrasts; families are not corrected for each other.
         """
-        named = {rule.word for rule in self.rules.fail_on}
-        counted = sum(word in named for one in self.families.values() for word in directions(one.kind))
+        words = {rule.word for rule in self.rules.fail_on}
+        counted = sum(word in words for one in self.families.values() for word in directions(one.kind))
         return min(1.0, counted * self.alpha / 2)
 
     @property
     def line(self) -> str:
-        """The outcome and its reason in one line."""
+        """The result and its reason in one line."""
         if not self.judged:
-            said = "there is no primary contrast to judge"
-            return f"gate fired: {said}" if self.rules else said
+            reason = "there is no primary contrast to judge"
+            return f"gate fired: {reason}" if self.rules else reason
         many = len(self.judged)
         broken = [one for one in self.judged if one.broken]
         if not broken:
@@ -144,19 +151,19 @@ class GateOutcome:
             words = ", ".join(f"{counted[word]} {word}" for word in VerdictLabel if word in counted)
             head = "gate passed: " if self.rules else ""
             return f"{head}{many} primary contrast{'s' * (many > 1)}: {words}"
-        named = "; ".join(f"{one} ({one.broken})" for one in broken[:MOST_NAMED])
+        listed = "; ".join(f"{one} ({one.broken})" for one in broken[:MOST_NAMED])
         rest = f"; and {len(broken) - MOST_NAMED} more" if len(broken) > MOST_NAMED else ""
-        return " ".join(f"gate fired: {len(broken)} of {many} primary contrasts: {named}{rest}".split())
+        return " ".join(f"gate fired: {len(broken)} of {many} primary contrasts: {listed}{rest}".split())
 
 
 def read_rules(fail_on: Iterable[str] = (), require: Iterable[str] = ()) -> Rules:
-    """Rules as they are typed: ``slower,more`` or ``slower:material``, an item for every time the option was given."""
+    """Read rules as typed, ``slower,more`` or ``slower:material``, one item per use of the option."""
     rules = Rules(_read(FAIL_ON, fail_on), _read(REQUIRE, require))
     for rule in rules.require:
         if rule.word is VerdictLabel.PROVISIONAL:
             raise UsageError(f"{REQUIRE} provisional: an unfinished study passes no gate; leave it out")
         if rule in rules.fail_on:
-            raise UsageError(f"{FAIL_ON} and {REQUIRE} both name {rule}: no verdict could pass by it; leave one out")
+            raise UsageError(f"{FAIL_ON} and {REQUIRE} both name {rule}, so no verdict could pass; leave one out")
     return rules
 
 
@@ -164,26 +171,27 @@ def _read(option: str, texts: Iterable[str]) -> tuple[Rule, ...]:
     texts = list(texts)
     items = [item for text in texts for item in split_list(text)]
     if texts and not items:
-        raise UsageError(f"{option}: names no verdict; must be one of {', '.join(VerdictLabel)}")
+        raise UsageError(f"{option}: names no verdict; use one of {', '.join(VerdictLabel)}")
     return tuple(dict.fromkeys(_rule(option, item) for item in items))
 
 
 def _rule(option: str, item: str) -> Rule:
     typed, colon, qualifier = item.partition(":")
     if typed not in [*VerdictLabel]:
-        raise UsageError(f"{option} {item}: no verdict is called {typed!r}; must be one of {', '.join(VerdictLabel)}")
+        raise UsageError(f"{option} {item}: unknown verdict {typed!r}; use one of {', '.join(VerdictLabel)}")
     word = VerdictLabel(typed)
-    if colon and not word.different:
-        different = ", ".join(one for one in VerdictLabel if one.different)
-        raise UsageError(f"{option} {item}: only a difference has a qualifier, one of {different}")
-    if colon and qualifier not in QUALIFIERS:
-        allowed = " and ".join(f"{word}:{name}" for name in QUALIFIERS)
-        raise UsageError(f"{option} {item}: no verdict is {qualifier!r}; must be one of {word}, {allowed}")
+    names = QUALIFIERS if word.different else SIDES if word.standing == "stopped" else ()
+    if colon and not names:
+        qualified = ", ".join(one for one in VerdictLabel if one.different or one.standing == "stopped")
+        raise UsageError(f"{option} {item}: {word} has no qualifier; only these have: {qualified}")
+    if colon and qualifier not in names:
+        allowed = " and ".join(f"{word}:{name}" for name in names)
+        raise UsageError(f"{option} {item}: unknown qualifier {qualifier!r}; use {word}, {allowed}")
     return Rule(word, qualifier)
 
 
 def declared_by(plan: Plan) -> tuple[DeclaredContrast, ...]:
-    """The primary contrasts that a plan declares, the twin's apart."""
+    """Return the primary contrasts that a plan declares, except the twin's."""
     study = plan.study
     return tuple(
         DeclaredContrast(load.label, REGISTRY[name], contrast.treatment, contrast.baseline, contrast.family)
@@ -194,10 +202,10 @@ def declared_by(plan: Plan) -> tuple[DeclaredContrast, ...]:
 
 
 def judge(rows: Sequence[VerdictRow], declared: Sequence[DeclaredContrast], rules: Rules, alpha: float) -> GateOutcome:
-    """Hold every declared primary contrast against the rules.
+    """Compare every declared primary contrast with the rules.
 
-    Rows of the twin and exploratory ones are passed over. A declared contrast without a row is invalid, and never
-    passes what is required.
+    Rows of the twin and exploratory rows are ignored. A declared contrast without a row is invalid and never passes
+    `require`.
     """
     primary = {row.key: row for row in rows if not row.twin and not row.exploratory}
     judged = (Judged(one, primary.get(one.key), _broken(primary.get(one.key), rules)) for one in declared)
@@ -212,3 +220,52 @@ def _broken(row: VerdictRow | None, rules: Rules) -> str:
     if rules.require and (row is None or not any(rule.matches(word, qualifier) for rule in rules.require)):
         return f"{REQUIRE} {','.join(map(str, rules.require))}"
     return "an unfinished study passes no gate" if rules and word is VerdictLabel.PROVISIONAL else ""
+
+
+# A check's message has its advice after the first colon or semicolon outside brackets.
+_ADVICE = re.compile(r"[:;] (?![^(]*\))")
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Whether a study gave verdicts, and what was excluded from them."""
+
+    has_verdict: bool  # whether a primary contrast was judged, or no verdict is expected yet
+    excluded: str  # excluded blocks and treatments with the reasons; empty if there are none
+
+
+def ending(data: StudyData, *, measured: bool = True) -> Ending:
+    """Return the ending of a study; if it was only reported, not `measured`, an unfinished one needs no verdict."""
+    judged = [row for row in data.verdicts if not row.exploratory]
+    words = {row.verdict for row in judged if not row.twin} or {row.verdict for row in judged}
+    # A part of a divided study has no verdict of its own.
+    is_due = part_of(data.plan, data.environment) is None and (measured or VerdictLabel.PROVISIONAL not in words)
+    return Ending(not is_due or not words <= {VerdictLabel.INVALID, VerdictLabel.PROVISIONAL}, _excluded(data))
+
+
+def _excluded(data: StudyData) -> str:
+    lines = []
+    for load, inclusion in data.inclusions.items():
+        at = f" at {load}" if len(data.plan.study.loads) > 1 else ""
+        if inclusion.excluded:
+            several = "s" * (len(inclusion.excluded) > 1)
+            every = len(inclusion.excluded) == len(data.plan.study.treatments)
+            named = "every treatment" if every else f"treatment{several} {' and '.join(inclusion.excluded)}"
+            failed = [run for run in inclusion.chosen.values() if run.treatment in inclusion.excluded and not run.valid]
+            lines.append(f"{named}{at} excluded: {_why(failed)}")
+        if lost := len(inclusion.excluded_blocks):
+            total = lost + len(inclusion.blocks) + len(inclusion.unfinished)
+            failed = [run for runs in inclusion.excluded_blocks.values() for run in runs]
+            used = f"; the verdicts use the other {len(inclusion.blocks)}" if inclusion.blocks else ""
+            lines.append(f"{lost} of {total} blocks{at} excluded: {_why(failed)}{used}")
+    return "; ".join(lines)
+
+
+def _why(failed: Sequence[RunRecord]) -> str:
+    """Return the worst value of every failed check, or the first reason of a run that failed none."""
+    worst: dict[str, GateResult] = {}
+    for gate in (gate for run in failed for gate in run.failed_gates):
+        if gate.name not in worst or (gate.value or 0.0) > (worst[gate.name].value or 0.0):
+            worst[gate.name] = gate
+    others = [run.reasons[0] for run in failed if run.reasons and not run.failed_gates]
+    return ", ".join([*(_ADVICE.split(gate.message)[0] for gate in worst.values()), *dict.fromkeys(others[:1])])

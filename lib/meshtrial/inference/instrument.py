@@ -1,15 +1,18 @@
-"""What is detected of effects whose size is known: injected delays, and none at all."""
+"""What the instrument detects: injected delays of known size, no delay at all, and more load generators."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from meshtrial import stats
+from meshtrial.design.responses import REGISTRY, applies
+from meshtrial.design.study import Load
 from meshtrial.errors import UsageError
+from meshtrial.inference.rows import median_of, usable_margin, verdict_row
 from meshtrial.inference.values import LoadBlocks
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
@@ -19,18 +22,18 @@ from meshtrial.records.tables import include, runs_table
 
 @dataclass(frozen=True)
 class Detection:
-    """One injected delay, and what was made of it."""
+    """One injected delay and its result."""
 
     treatment: str
-    # The delay asked of the relay, and the mean that it says it added, over the included runs
+    # The requested delay, and the mean delay that the relay reports, over the included runs
     asked_s: float
     applied_s: float
     row: VerdictRow  # the contrast of p50 with the relay at delay 0
-    detectable_s: float | None  # the contrast's minimum detectable effect, in seconds at the baseline's median
+    detectable_s: float | None  # minimum detectable effect of the contrast, in seconds at the baseline's median
 
 
 def detections(data: StudyData, response: str = "latency_p50_s") -> tuple[Detection, ...]:
-    """Every treatment of a calibration study against the relay at delay 0, smallest delay first."""
+    """Return every treatment of a calibration study against the relay at delay 0, smallest delay first."""
     rows = []
     for row in data.verdicts:
         if row.response != response:
@@ -52,7 +55,7 @@ def _asked_s(treatment: str) -> float:
 
 @dataclass(frozen=True)
 class AaStudy:
-    """One small A/A study cut out of a long one: its blocks and what its test said."""
+    """One small A/A study that was cut out of a long one: its blocks and its test."""
 
     blocks: tuple[int, ...]
     p: float
@@ -62,10 +65,10 @@ class AaStudy:
 def aa_studies(
     data: StudyData, size: int = 6, alpha: float = 0.05, response: str = "latency_p50_s"
 ) -> tuple[AaStudy, ...]:
-    """Cut the baseline and its twin into A/A studies of ``size`` consecutive blocks and test each by itself.
+    """Cut the baseline and its twin into A/A studies of `size` consecutive blocks, and test each alone.
 
-    The share of them that calls a difference is this machine's own false-positive rate; at 6 blocks the
-    exact test's nominal 5 % is 3.1 %.
+    The share that finds a difference is this machine's own false-positive rate; at 6 blocks the exact test's nominal
+    5 % is 3.1 %.
     """
     study = data.plan.study
     if study.twin is None:
@@ -82,11 +85,11 @@ def aa_studies(
 
 
 def recorded_noise_logs(folder: Path) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Logs of p50 of a recorded study's baseline and twin, one row per block: the machine's own noise."""
+    """Return logs of p50 of a recorded study's baseline and twin, one row per block: the machine's own noise."""
     store = StudyStore.open(folder.resolve())
     study, records = store.plan.study, store.records()
     if study.twin is None:
-        raise UsageError(f"{folder}: the study has no A/A twin, so its noise cannot be told from its effects")
+        raise UsageError(f"{folder}: the study has no A/A twin, so noise and effects cannot be separated")
     load = study.loads[0].label
     blocks = include(store.plan, records, load).blocks
     pair = [study.baseline.name, study.twin.name]
@@ -94,3 +97,60 @@ def recorded_noise_logs(folder: Path) -> np.ndarray[Any, np.dtype[np.float64]]:
         raise UsageError(f"{folder}: {len(blocks)} complete blocks; at least 4 are needed to draw noise from")
     values = LoadBlocks.of(runs_table(store.plan, records), load, blocks).values(pair, "latency_p50_s")
     return np.log(np.column_stack([*values.values()]))
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One load, sent by different numbers of generators."""
+
+    loads: tuple[Load, ...]  # in ascending number of generators
+
+    @property
+    def name(self) -> str:
+        """Label of the loads without their number of generators."""
+        return replace(self.loads[0], generators_vary=False).label
+
+
+def sweeps(data: StudyData) -> tuple[Sweep, ...]:
+    """Return the loads of the study that differ in their generators alone."""
+    alike: dict[Load, list[Load]] = {}
+    for load in data.plan.study.loads:
+        if load.generators_vary:
+            alike.setdefault(replace(load, generators=1), []).append(load)
+    ordered = (tuple(sorted(loads, key=lambda load: load.generators)) for loads in alike.values())
+    return tuple(Sweep(loads) for loads in ordered if len(loads) > 1)
+
+
+def contrasts(data: StudyData, sweep: Sweep, treatment: str, response: str) -> list[VerdictRow]:
+    """Compare more generators with the fewest, by block; return one exploratory row each.
+
+    If the treatment is what is measured, the number of generators changes nothing and the verdict is ``equivalent``.
+    """
+    if not all(applies(response, load) for load in sweep.loads):
+        return []
+    blocks = sorted(set(data.table["block"].to_list()))
+    values = {
+        generators_label(load): LoadBlocks.of(data.table, load.label, blocks).values([treatment], response)[treatment]
+        for load in sweep.loads
+    }
+    if any((own <= 0).any() for own in values.values()):
+        return []  # no ratio to zero
+    about = REGISTRY[response]
+    study = data.plan.study
+    family = stats.Family(
+        generators_label(sweep.loads[0]),
+        alpha=study.alpha,
+        margin=usable_margin(study.margins.get(response), "ratio"),
+        kind=about.kind,
+        primary=False,
+    )
+    results = stats.analyse_family(values, family, blocks=blocks)
+    medians = {name: median_of(own) for name, own in values.items()}
+    return [
+        verdict_row(result, about, medians, study=study.name, load=sweep.name, exploratory=True) for result in results
+    ]
+
+
+def generators_label(load: Load) -> str:
+    """Return the number of generators of a load in words."""
+    return f"{load.generators} generator{'s' * (load.generators > 1)}"

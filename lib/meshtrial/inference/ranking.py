@@ -1,9 +1,9 @@
-"""Which treatment is better than which: the places that the pairs leave to each, at once for all of them.
+"""Which treatments are better than which: the rank interval of each, valid for all of them together.
 
-All pairs of a study's family "between" are corrected together, so that in at least 1 - alpha of studies nothing is
-shown there that is not so. Whatever was shown bounds a place: who was shown to be worse than two others is third at
-the best (Mogstad, Romano, Shaikh & Wilhelm, Review of Economic Studies 91, 2024, section 3; Klein, Wright & Wieczorek,
-J. R. Stat. Soc. C 69, 2020). What was not shown leaves places open; it never puts two treatments on a par.
+All pairs of a study's family "between" are corrected together, so at least 1 - alpha of studies call no pair wrongly.
+Every significant pair bounds a rank: a treatment that is worse than two others has rank 3 at best. Sources: Mogstad,
+Romano, Shaikh & Wilhelm, Review of Economic Studies 91, 2024, section 3; Klein, Wright & Wieczorek, J. R. Stat. Soc. C
+69, 2020. Pairs that are not significant leave ranks open; they never make two treatments equal.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from meshtrial.vocabulary import BETWEEN, VerdictLabel, directions
 
 @dataclass(frozen=True)
 class RankRange:
-    """Where a treatment stands among the others."""
+    """The ranks that a treatment may have."""
 
     treatment: str
-    value: float | None  # median of the response, in its stored unit; None where it was not compared
-    # First and last place that the pairs leave it, 1 being the best
+    value: float | None  # median of the response in its stored unit; None if it was not compared
+    # First and last possible rank, 1 being the best
     best: int
     worst: int
-    # Those it was shown to be better or worse than
+    # Treatments that it is significantly better or worse than
     better_than: tuple[str, ...]
     worse_than: tuple[str, ...]
 
@@ -37,25 +37,25 @@ class RankRange:
 
 @dataclass(frozen=True)
 class Ranking:
-    """The places of all treatments by one response at one load, best first."""
+    """The ranks of all treatments by one response at one load, best first."""
 
     load: str
     response: Response
     places: tuple[RankRange, ...]
 
     @property
-    def shown(self) -> int:
-        """Pairs that were shown to differ."""
+    def n_significant(self) -> int:
+        """Number of pairs with a significant difference."""
         return sum(len(place.better_than) for place in self.places)
 
     @property
     def pairs(self) -> int:
-        """All pairs."""
+        """Number of all pairs."""
         return len(self.places) * (len(self.places) - 1) // 2
 
 
 def rankings(data: StudyData) -> tuple[Ranking, ...]:
-    """A ranking for each load and primary response that has a compared pair; none of a study that is not finished."""
+    """Return a ranking for each load and primary response with a compared pair; none for an unfinished study."""
     study = data.plan.study
     ranked = []
     for load in study.loads:
@@ -73,7 +73,7 @@ def rankings(data: StudyData) -> tuple[Ranking, ...]:
 
 def _places(rows: list[VerdictRow], response: Response) -> tuple[RankRange, ...]:
     higher, lower = directions(response.kind)
-    if response.kind in ("level", "throughput"):  # more of it is better
+    if response.kind in ("level", "throughput"):  # higher is better
         higher, lower = lower, higher
     values: dict[str, float | None] = {}
     for row in rows:

@@ -1,8 +1,8 @@
 """A recorded study under another margin, error level or baseline, chosen after its runs.
 
-Opinion: whoever has seen the numbers can choose a margin that gives the verdict he likes, so what comes out here is
-never the study's verdict. It is the same inference on the same runs, and every row says what was declared instead.
-Nothing of it is written down.
+Opinion: a reader who knows the numbers can choose a margin that gives the preferred verdict, so the result is never the
+study's verdict. It is the same inference on the same runs, every row names what was declared instead, and nothing is
+written.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ _NBSP = "\u00a0"
 
 @dataclass(frozen=True)
 class Reanalysis:
-    """A study as another analysis sees it."""
+    """A study under another analysis."""
 
-    data: StudyData  # the same runs; plan and verdicts are those of the other analysis
-    # What was chosen and what was declared instead; empty where both are the same, and then so are all numbers
-    said: str
+    data: StudyData  # the same runs, with the plan and the verdicts of the other analysis
+    # The choices and the declarations that they replace; empty if both are the same, and then all numbers are too
+    changes: str
 
 
 def reanalyse(
     data: StudyData, *, margin: str = "", alpha: float | None = None, baseline: str = "", pairs: bool = False
 ) -> Reanalysis:
-    """Judge the recorded runs again; UsageError for a margin, level or treatment that cannot be.
+    """Judge the recorded runs again; raise UsageError for an impossible margin, level or treatment.
 
-    `margin` is ``10%``, ``0.2ms``, ``10%,0.2ms`` for every response or ``p50=5%,p99=10%`` for some, what is not given
-    stays; `alpha` the error level of a family. All others are compared with the `baseline`, in one family a response
-    and load; the A/A twin stays that of the study's own baseline, which it equals. `pairs` are all pairs of the
-    treatments beside the contrasts that were declared, corrected by max-T.
+    `margin` is ``10%``, ``0.2ms``, ``10%,0.2ms`` for every response or ``p50=5%,p99=10%`` for some; others keep theirs.
+    `alpha` is the error level of a family. All other treatments are compared with the `baseline`, in one family per
+    response and load; the A/A twin remains that of the study's own baseline. With `pairs`, all pairs of treatments are
+    compared too, corrected by max-T.
     """
     declared = data.plan.study
     asked = declared
@@ -50,16 +50,16 @@ def reanalyse(
     if baseline:
         asked = replace(asked, contrasts=_against(declared, baseline))
     if pairs and baseline:
-        raise UsageError("baseline and pairs: all pairs have every baseline; leave one out")
+        raise UsageError("baseline and pairs: all pairs include every baseline; leave one out")
     if pairs:
         asked = replace(asked, contrasts=with_pairs(asked), correction="max-t")
-    said = _said(declared, asked, baseline)
+    changes = _changes(declared, asked, baseline)
     plan = replace(data.plan, study=asked)
     rows = judge(data.plan, plan, data.runs, data.table, place_of_block(data.plan, data.environment))
-    if said:
-        mark = Warning(AFTER_THE_FACT, said)
+    if changes:
+        mark = Warning(AFTER_THE_FACT, changes)
         rows = [replace(row, exploratory=True, warnings=(mark, *row.warnings)) for row in rows]
-    return Reanalysis(replace(data, plan=plan, verdicts=tuple(rows)), said)
+    return Reanalysis(replace(data, plan=plan, verdicts=tuple(rows)), changes)
 
 
 def _against(study: Study, baseline: str) -> tuple[Contrast, ...]:
@@ -71,8 +71,8 @@ def _against(study: Study, baseline: str) -> tuple[Contrast, ...]:
     return tuple(Contrast(name, baseline) for name in names if name != baseline)
 
 
-def _said(declared: Study, asked: Study, baseline: str) -> str:
-    parts = _margins_said(declared, asked)
+def _changes(declared: Study, asked: Study, baseline: str) -> str:
+    parts = _margin_changes(declared, asked)
     if asked.alpha != declared.alpha:
         parts.append(f"alpha {asked.alpha:g} instead of {declared.alpha:g}")
     if asked.correction != declared.correction:
@@ -85,8 +85,8 @@ def _said(declared: Study, asked: Study, baseline: str) -> str:
     return f"{'; '.join(parts)}, declared before the runs" if parts else ""
 
 
-def _margins_said(declared: Study, asked: Study) -> list[str]:
-    """Margins that differ: of primary responses, each part with the responses that it is not common to all of."""
+def _margin_changes(declared: Study, asked: Study) -> list[str]:
+    """Describe changed margins of primary responses; each part names its responses unless it applies to all."""
     changed = {name: now for name, now in asked.margins.items() if now != declared.margins.get(name)}
     parts: list[str] = []
     for word, of in (("margin", _relative), ("floor", _floor)):

@@ -1,4 +1,4 @@
-"""Families of contrasts, and the rows of ``verdicts.json`` that they give."""
+"""Families of contrasts, the rows of ``verdicts.json`` that they give, and parts that can only be described."""
 
 from __future__ import annotations
 
@@ -18,28 +18,30 @@ from meshtrial.design.study import NO_MESH, Contrast, Study
 from meshtrial.inference.diagnosis import diagnose_family
 from meshtrial.inference.values import FloatArray, LoadBlocks
 from meshtrial.margin import Margin
+from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.records.tables import Inclusion
+from meshtrial.stats.intervals import median_ranks
 from meshtrial.vocabulary import VerdictLabel
 
 CAPACITY = "capacity_rps"
 
 
 def primary_names(plan: Plan, load: str) -> list[str]:
-    """The primary responses that apply at one load, as declared."""
+    """Return the primary responses that apply at one load, as declared."""
     return [name for name in plan.study.primary if applies(name, plan.study.load(load))]
 
 
 @dataclass(frozen=True)
 class LoadFamilies:
-    """The families of contrasts at one load: what their runs say, and how they are judged."""
+    """The families of contrasts at one load."""
 
     plan: Plan
-    table: pl.DataFrame  # of all runs
+    table: pl.DataFrame  # run table with all runs
     load: str
     inclusion: Inclusion
     alpha: float
-    places: Mapping[int, str] = field(default_factory=dict)  # where each block was run, of a study over several places
+    places: Mapping[int, str] = field(default_factory=dict)  # place of each block, if the study was divided
 
     @cached_property
     def runs(self) -> LoadBlocks:
@@ -47,14 +49,14 @@ class LoadFamilies:
         return LoadBlocks.of(self.table, self.load, self.inclusion.blocks)
 
     def verdict_rows(self) -> list[VerdictRow]:
-        """Every response that gets a verdict, primary first."""
+        """Return the rows of every response that gets a verdict, primary first."""
         study, names = self.plan.study, primary_names(self.plan, self.load)
         measured = {*self.table.filter(pl.col("load") == self.load)["response"].unique()} & {*study.margins}
         others = [n for n in REGISTRY if n in measured and n not in names and applies(n, study.load(self.load))]
         return [row for name in (*names, *others) for row in self._rows(REGISTRY[name])]
 
     def primary_results(self) -> list[tuple[str, stats.ContrastResult]]:
-        """Results of the primary families without the twin: what a stopping rule may look at."""
+        """Return the results of the primary families without the twin, for a stopping rule."""
         return [
             (name, result)
             for name in primary_names(self.plan, self.load)
@@ -69,7 +71,7 @@ class LoadFamilies:
         study, values = self.plan.study, self._values(response.name)
         medians = {name: median_of(own) for name, own in values.items()}
         measured = self.runs.values(list(values), response.name)
-        data = (*_ranked_worst(values), *diagnose_family(self.runs, response, study, measured, self.places))
+        warnings = (*_ranked_worst(values), *diagnose_family(self.runs, response, study, measured, self.places))
         return [
             verdict_row(
                 result,
@@ -79,7 +81,7 @@ class LoadFamilies:
                 load=self.load,
                 family=family,
                 exploratory=response.name not in study.primary,
-                warnings=data,
+                warnings=warnings,
             )
             for family, result in self._results(response, values)
         ]
@@ -87,7 +89,7 @@ class LoadFamilies:
     def _results(
         self, response: Response, values: Mapping[str, FloatArray]
     ) -> Iterator[tuple[str, stats.ContrastResult]]:
-        """The contrasts of one response, each with its family's name; the twin with the first."""
+        """Yield the contrasts of one response with their family's name; the twin is with the first family."""
         stopped = self._stopped(response, values)
         lacking = described_only(self.plan.study, response, values)
         for index, (name, declared) in enumerate(self.plan.study.families().items()):
@@ -105,12 +107,12 @@ class LoadFamilies:
                 yield name, result
 
     def _stopped(self, response: Response, values: Mapping[str, FloatArray]) -> dict[str, VerdictLabel]:
-        """Treatments whose contrasts are not tested."""
+        """Return the treatments whose contrasts are not tested, with their verdict."""
         stopped = {treatment: VerdictLabel(word) for treatment, word in self.inclusion.excluded.items()}
         for treatment, own in values.items():
-            # A treatment without this response (too few requests for its quantile), or of which every run left failed
-            # by itself, must not take the others' blocks. Nor must blocks whose search met the generator's limit leave
-            # by that outcome: nothing is compared.
+            # A treatment without this response (too few requests for its quantile), or with failed runs only, must not
+            # exclude the blocks of others. If a capacity search met the generator's limit in some blocks, nothing is
+            # compared, because excluding those blocks would select by outcome.
             if not np.isfinite(own).any() or (response.name == CAPACITY and np.isnan(own).any()):
                 stopped.setdefault(treatment, VerdictLabel.INVALID)
         return stopped
@@ -122,17 +124,14 @@ def _ranked_worst(values: Mapping[str, FloatArray]) -> tuple[stats.Warning, ...]
         return ()
     each = ", ".join(f"{count} of {name}" for name, count in failed.items() if count)
     text = (
-        f"runs that failed by themselves rank behind every other of their block: {each}. An end of an interval that "
-        "would take their size is open"
+        f"runs that failed on their own were ranked last in their block: {each}. Interval ends that depend on their "
+        "values are open"
     )
     return (stats.Warning("ranked-worst", text),)
 
 
 def described_only(study: Study, response: Response, values: Mapping[str, FloatArray]) -> set[str]:
-    """Treatments without any value because they have no such part: contrasts with them would say nothing.
-
-    What the others use of it is described by treatment, and compared between them.
-    """
+    """Return the treatments without any value because they lack the part, so that no contrast is possible."""
     bare = {treatment.name for treatment in study.treatments if treatment.dataplane == NO_MESH}
     absent = {name for name, own in values.items() if np.isnan(own).all()}
     return bare & absent if response.structural_zero and len(absent) < len(values) else set()
@@ -147,13 +146,13 @@ def _family(
     *,
     with_twin: bool,
 ) -> stats.Family:
-    """On the declared scale; by differences where one lacks what is measured altogether, and of counts."""
+    """Return the family on the declared scale; by differences for counts and for pairs that lack a part."""
     pairs = [(c.treatment, c.baseline) for c in members]
     differences = [pair for pair in pairs if _lacking(response, *(values[name] for name in pair))]
     lacking = bool(pairs) and len(differences) == len(pairs)
     scale = "difference" if lacking else study.scales.get(response.name, "ratio")
     margin = study.margins.get(response.name)
-    # Two treatments that both lack the part say nothing about noise.
+    # Two treatments that both lack the part show no noise.
     twin = None if not with_twin or _without(response, values[study.baseline.name]) else study.twin
     if twin and _lacking(response, values[twin.name], values[study.baseline.name]):
         differences.append((twin.name, study.baseline.name))
@@ -172,7 +171,7 @@ def _family(
 
 
 def _lacking(response: Response, own: FloatArray, base: FloatArray) -> bool:
-    # One value that is not positive is enough: there is no ratio to it in its block.
+    # One value that is not positive suffices: its block has no ratio.
     return response.counted or bool((own <= 0).any() or (base <= 0).any())
 
 
@@ -181,7 +180,7 @@ def _without(response: Response, values: FloatArray) -> bool:
 
 
 def usable_margin(margin: Margin | None, scale: stats.Scale) -> Margin | None:
-    """The margin that a contrast can be tested against.
+    """Return the margin if a contrast can be tested against it.
 
     A margin relative to zero means nothing: without a floor a structurally zero baseline has no equivalence test.
     """
@@ -199,9 +198,9 @@ def verdict_row(
     family: str = "",
     warnings: Sequence[stats.Warning] = (),
 ) -> VerdictRow:
-    """A judged contrast as a row of ``verdicts.json``, of a study or of a comparison.
+    """Return a judged contrast as a row of ``verdicts.json``, for a study or a comparison.
 
-    ``medians`` are those of every treatment's values, in the response's stored unit; ``warnings`` stand beside the
+    `medians` has the median of every treatment's values, in the response's stored unit; `warnings` are added to the
     result's own.
     """
     verdict, compared = result.verdict, _columns(result.comparison)
@@ -232,7 +231,7 @@ def verdict_row(
 
 
 def _columns(c: stats.Comparison | None) -> dict[str, Any]:
-    """A comparison laid flat, by column; every number is empty where nothing could be compared."""
+    """Return the columns of a comparison; every number is empty if nothing could be compared."""
     effect, ratio, difference, against = (
         (None, None, None, None) if c is None else (c.effect, c.ratio, c.difference, c.against)
     )
@@ -262,11 +261,50 @@ def _finite(value: float | None) -> float | None:
 
 
 def _size(ratio: float | None) -> float | None:
-    # No ratio of positive values is 0: runs that rank worst, of the treatment or of its baseline, leave no size.
+    # Ratios of positive values are never 0, but for runs that rank worst and have no size.
     return _finite(ratio) if ratio else None
 
 
 def median_of(values: FloatArray) -> float | None:
-    """Median of the values that are there; None without any."""
+    """Return the median of the finite and infinite values; None if there are none or it is not finite."""
     kept = values[~np.isnan(values)]
     return _finite(float(np.median(kept))) if kept.size else None
+
+
+@dataclass(frozen=True)
+class Described:
+    """What one treatment uses of a part that others lack."""
+
+    load: str
+    response: Response
+    treatment: str
+    # Median over the included runs and its interval by order statistics, in the response's stored unit
+    median: float
+    low: float
+    high: float
+    confidence: float  # achieved by the interval; below 1 - alpha if so few runs cannot reach that
+    runs: int
+
+
+def described(data: StudyData) -> tuple[Described, ...]:
+    """Describe parts that some treatments lack, by load, response and treatment.
+
+    No contrast is possible with a treatment that lacks the part (the control plane of no mesh). The others are
+    described here and compared with each other.
+    """
+    study = data.plan.study
+    rows = []
+    for load in study.loads:
+        blocks = LoadBlocks.of(data.table, load.label)
+        for response in REGISTRY.values():
+            values = blocks.values([treatment.name for treatment in study.treatments], response.name)
+            if not described_only(study, response, values):
+                continue
+            for name, all_values in values.items():
+                own = np.sort(all_values[~np.isnan(all_values)])
+                if len(own):
+                    ends = median_ranks(len(own), study.alpha)
+                    low, high = float(own[ends.rank - 1]), float(own[-ends.rank])
+                    middle = float(np.median(own))
+                    rows.append(Described(load.label, response, name, middle, low, high, ends.confidence, len(own)))
+    return tuple(rows)

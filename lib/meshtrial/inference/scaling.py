@@ -1,13 +1,18 @@
-"""How a study's responses grow with its endpoints, or with what else it varies: exponents, costs, knees, predictions.
+"""How responses grow with endpoints, or with unused services: exponents, costs, knees, predictions, and limits.
 
-The block is the unit, as everywhere: one slope from each pass over the sizes, then a test over the blocks. Only
-blocks in which a treatment was measured at every size are included, and a size that the treatment could not hold is
-excluded from its ladder and named. What lies beyond the largest measured size is a prediction and says so.
+The block is the unit: one slope per pass over the sizes, then a test over the blocks. Only blocks in which a treatment
+was measured at every size are included. A size that the treatment could not sustain is excluded from its ladder and
+named. Beyond the largest measured size every value is a prediction.
+
+`limits` shows where the machine, not the mesh, was the limit. Opinion: with less than a tenth of the machine idle,
+requests wait for a CPU that a larger machine would have. Rates and latencies are then the machine's; memory, bytes
+pushed and, less surely, CPU per request are still the mesh's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -17,6 +22,7 @@ from meshtrial.design.study import Load
 from meshtrial.errors import UsageError
 from meshtrial.inference.values import FloatArray, LoadBlocks
 from meshtrial.records.dataset import StudyData
+from meshtrial.records.schema import RunRecord
 from meshtrial.stats.growth import (
     Curve,
     Knee,
@@ -39,54 +45,54 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Axis:
-    """What a study varies; along it everything else that it varies is held."""
+    """What a study varies, while everything else is fixed."""
 
-    one: str  # what a reader calls one of them
-    many: str
-    of: Callable[[Load], int]  # a load's number of them
-    held: Callable[[Load], int]  # of what is crossed with it; the loads with the smallest are taken
+    singular: str
+    plural: str
+    size_of: Callable[[Load], int]  # of a load
+    other_size_of: Callable[[Load], int]  # of what is crossed with it; only loads with the smallest are used
 
     def loads(self, data: StudyData) -> list[Load]:
-        """A study's loads along it."""
+        """Return the study's loads along this axis."""
         loads = data.plan.study.loads
-        least = min(map(self.held, loads))
-        return [load for load in loads if self.held(load) == least]
+        least = min(map(self.other_size_of, loads))
+        return [load for load in loads if self.other_size_of(load) == least]
 
 
 def endpoints_of(load: Load) -> int:
-    """Endpoints of a load: replicas of all tiers."""
+    """Return the endpoints of a load: replicas of all tiers."""
     return _TIERS * load.replicas
 
 
 ENDPOINTS = Axis("endpoint", "endpoints", endpoints_of, lambda load: load.unused_services)
-# At the largest size, where most proxies are told of them.
+# At the largest size, where most proxies are configured with them.
 UNUSED = Axis(
-    "service that nobody calls",
-    "services that nobody calls",
+    "unused service",
+    "unused services",
     lambda load: load.unused_services,
     lambda load: -load.replicas,
 )
 
 
 def varied(data: StudyData) -> Axis:
-    """What a study varies: its endpoints, or at one size of them the services that nobody calls."""
-    of = {axis.many: {axis.of(load) for load in axis.loads(data)} for axis in (ENDPOINTS, UNUSED)}
-    return UNUSED if len(of[ENDPOINTS.many]) == 1 and len(of[UNUSED.many]) > 1 else ENDPOINTS
+    """Return the axis that a study varies: its endpoints, or unused services at one number of endpoints."""
+    endpoints, unused = ({axis.size_of(load) for load in axis.loads(data)} for axis in (ENDPOINTS, UNUSED))
+    return UNUSED if len(endpoints) == 1 and len(unused) > 1 else ENDPOINTS
 
 
 @dataclass(frozen=True)
 class SizeSeries:
-    """One response of one treatment on all its sizes."""
+    """One response of one treatment at all its sizes."""
 
-    axis: Axis  # what the sizes are of
+    axis: Axis
 
     treatment: str
     response: str
-    rps: float | None  # the rate, None where it grows with the size
+    rps: float | None  # the rate; None if it grows with the size
     sizes: tuple[int, ...]  # ascending
-    blocks: tuple[int, ...]  # blocks in which every size was measured
+    blocks: tuple[int, ...]  # in which every size was measured
     y: FloatArray  # (blocks, sizes): the response in its stored unit
-    missing: tuple[int, ...]  # planned sizes at which this treatment has no included run
+    missing: tuple[int, ...]  # planned sizes without an included run of this treatment
 
     @property
     def x(self) -> FloatArray:
@@ -94,7 +100,7 @@ class SizeSeries:
         return np.array(self.sizes, dtype=float)
 
     def at_sizes(self, alpha: float) -> tuple[Slope | None, ...]:
-        """Estimate and interval at every size; None with fewer than two blocks."""
+        """Return estimate and interval at every size; None with fewer than two blocks."""
         if len(self.blocks) < 2:
             return (None,) * len(self.sizes)
         return tuple(slope_over_blocks(column, 0.0, alpha) for column in self.y.T)
@@ -102,48 +108,45 @@ class SizeSeries:
 
 @dataclass(frozen=True)
 class Growth:
-    """How a response grows; what cannot be computed is None, and ``why`` says so."""
+    """How a response grows; what cannot be computed is None, and `why` gives the reasons."""
 
     ladder: SizeSeries
-    law: PowerLaw | None  # the exponent against sizes, judged against 1
-    cost: Slope | None  # of one more of what is varied, in the stored unit
-    knee: Knee | None  # where growth bends
-    curve: Curve | None  # the straight line or the power law, whichever lies closer: what is drawn and predicted with
+    law: PowerLaw | None
+    cost: Slope | None  # of one more unit of size, in the response's stored unit
+    knee: Knee | None
+    curve: Curve | None  # the straight line or the power law, whichever fits better: drawn and used for predictions
     why: tuple[str, ...]
 
     def predict(self, size: float, alpha: float) -> Slope | None:
-        """The curve's value at a size, with its interval over blocks.
-
-        Beyond the measured sizes it is an extrapolation.
-        """
+        """Return the curve's value at a size with its interval over blocks; beyond the sizes an extrapolation."""
         return None if self.curve is None else slope_over_blocks(self.curve.at(size), 0.0, alpha)
 
 
 @dataclass(frozen=True)
 class SlopeContrast:
-    """Two treatments' growth of one response, paired by block."""
+    """The growth of one response for two treatments, paired by block."""
 
     treatment: str
     baseline: str
     response: str
-    exponent: Slope | None  # difference of the exponents; None where a value is not positive
-    cost: Slope  # difference of the cost of one more of what is varied
-    sizes: tuple[int, ...]  # on which both were measured
+    exponent: Slope | None  # difference of the exponents; None if a value is not positive
+    cost: Slope  # difference of the costs of one more unit of size
+    sizes: tuple[int, ...]  # at which both were measured
 
 
 def rates(data: StudyData, axis: Axis = ENDPOINTS) -> tuple[float | None, ...]:
-    """Rates that were crossed with the sizes; one None where the rate grows with the size."""
+    """Return the rates that were crossed with the sizes; (None,) if the rate grows with the size."""
     loads = axis.loads(data)
     asked = sorted({load.asked_rps for load in loads})
-    sizes = {axis.of(load) for load in loads}
+    sizes = {axis.size_of(load) for load in loads}
     return tuple(asked) if len(loads) == len(asked) * len(sizes) else (None,)
 
 
 def ladder(
     data: StudyData, treatment: str, response: str, rps: float | None = None, axis: Axis = ENDPOINTS
 ) -> SizeSeries:
-    """Collect one response over the sizes; at one rate where the study has several."""
-    loads = {axis.of(load): load.label for load in axis.loads(data) if rps is None or load.asked_rps == rps}
+    """Collect one response over the sizes, at one rate if the study has several."""
+    loads = {axis.size_of(load): load.label for load in axis.loads(data) if rps is None or load.asked_rps == rps}
     blocks, sizes = np.unique(data.table["block"]), sorted(loads)
     y = np.empty((len(blocks), len(sizes)))
     for column, at in enumerate(sizes):
@@ -157,7 +160,7 @@ def ladder(
 
 
 def in_common(ladders: Sequence[SizeSeries]) -> tuple[SizeSeries, ...]:
-    """The same on the sizes and blocks that all of them have; none where these are fewer than two of each."""
+    """Return the ladders on their common sizes and blocks; none if these are fewer than two of each."""
     sizes = tuple(at for at in ladders[0].sizes if all(at in one.sizes for one in ladders))
     blocks = tuple(block for block in ladders[0].blocks if all(block in one.blocks for one in ladders))
     if len(sizes) < 2 or len(blocks) < 2:
@@ -169,22 +172,22 @@ def in_common(ladders: Sequence[SizeSeries]) -> tuple[SizeSeries, ...]:
 
 
 def growth(data: StudyData, treatment: str, response: str, rps: float | None = None, axis: Axis = ENDPOINTS) -> Growth:
-    """Analyse one response's growth."""
+    """Analyse the growth of one response."""
     rungs = ladder(data, treatment, response, rps, axis)
     alpha, seed = data.plan.study.alpha, data.plan.study.seed
     why: list[str] = []
     if rungs.missing:
         sizes = ", ".join(map(str, rungs.missing))
-        why.append(f"not measured at {sizes} {axis.many}, or excluded there: the ladder lacks these sizes")
-    law = _tried(lambda: power_law(rungs.x, rungs.y, alpha=alpha, margin=LINEAR_MARGIN), "exponent", why)
-    cost = _tried(lambda: marginal_cost(rungs.x, rungs.y, alpha=alpha), "marginal cost", why)
-    knee = _tried(lambda: find_knee(rungs.x, rungs.y, np.random.default_rng(seed), alpha=alpha), "knee", why)
-    return Growth(rungs, law, cost, knee, _tried(lambda: closest_curve(rungs.x, rungs.y), "curve", []), tuple(why))
+        why.append(f"not measured at {sizes} {axis.plural}, or excluded there: the ladder lacks these sizes")
+    law = _attempt(lambda: power_law(rungs.x, rungs.y, alpha=alpha, margin=LINEAR_MARGIN), "exponent", why)
+    cost = _attempt(lambda: marginal_cost(rungs.x, rungs.y, alpha=alpha), "marginal cost", why)
+    knee = _attempt(lambda: find_knee(rungs.x, rungs.y, np.random.default_rng(seed), alpha=alpha), "knee", why)
+    return Growth(rungs, law, cost, knee, _attempt(lambda: closest_curve(rungs.x, rungs.y), "curve", []), tuple(why))
 
 
 def growths(data: StudyData, responses: Sequence[str], axis: Axis = ENDPOINTS) -> list[Growth]:
-    """Every treatment but the twin and rate that has the response at two sizes or more."""
-    if len({axis.of(load) for load in axis.loads(data)}) < 2:
+    """Analyse every treatment but the twin, and every rate, that has the response at two sizes or more."""
+    if len({axis.size_of(load) for load in axis.loads(data)}) < 2:
         return []
     treatments = [t.name for t in data.plan.study.treatments if not t.twin]
     grown = [
@@ -199,30 +202,30 @@ def growths(data: StudyData, responses: Sequence[str], axis: Axis = ENDPOINTS) -
 def compare(
     data: StudyData, treatment: str, baseline: str, response: str, axis: Axis = ENDPOINTS
 ) -> SlopeContrast | None:
-    """Two treatments' slopes on the sizes and blocks that both have; None where that is too little."""
+    """Compare two treatments' slopes at common sizes and blocks; None if there are too few."""
     rate, alpha = rates(data, axis)[0], data.plan.study.alpha
     ladders = in_common([ladder(data, name, response, rate, axis) for name in (treatment, baseline)])
     if not ladders:
         return None
     one, other = ladders
-    exponent = _tried(lambda: compare_exponents(one.x, one.y, other.y, alpha=alpha), "", [])
+    exponent = _attempt(lambda: compare_exponents(one.x, one.y, other.y, alpha=alpha), "", [])
     cost = marginal_cost(one.x, one.y - other.y, alpha=alpha)
     return SlopeContrast(treatment, baseline, response, exponent, cost, one.sizes)
 
 
 def costs_of_both(data: StudyData, treatment: str, response: str) -> dict[str, Slope]:
-    """Cost of one more endpoint and of 1000 more requests a second, each with the other held; empty at one rate."""
+    """Return the costs of one more endpoint and of 1000 more requests per second, the other fixed; {} at one rate."""
     crossed = [rate for rate in rates(data) if rate is not None]
     ladders: Sequence[SizeSeries] = [ladder(data, treatment, response, rate) for rate in crossed]
     if len(crossed) < 2 or len({one.sizes for one in ladders}) != 1 or not (ladders := in_common(ladders)):
         return {}
     y, sizes = np.concatenate([one.y for one in ladders], axis=1), ladders[0].x
     x = {"endpoint": np.tile(sizes, len(crossed)), "1000 rps": np.repeat(np.array(crossed) / 1e3, len(sizes))}
-    return _tried(lambda: marginal_costs(x, y, alpha=data.plan.study.alpha), "", []) or {}
+    return _attempt(lambda: marginal_costs(x, y, alpha=data.plan.study.alpha), "", []) or {}
 
 
-def judged(one: Growth) -> str:
-    """Verdict on the exponent in words, against 1.0; with too few blocks, how many it takes."""
+def exponent_verdict(one: Growth) -> str:
+    """Return the verdict on the exponent in words; with too few blocks, the number needed."""
     if one.law is None:
         return "not judged"
     slope = one.law.exponent
@@ -231,9 +234,80 @@ def judged(one: Growth) -> str:
     return one.law.verdict
 
 
-def _tried(ask: Callable[[], T], what: str, why: list[str]) -> T | None:
+def _attempt(compute: Callable[[], T], label: str, why: list[str]) -> T | None:
     try:
-        return ask()
+        return compute()
     except UsageError as error:
-        why.append(f"{what}: {error}")
+        why.append(f"{label}: {error}")
         return None
+
+
+LEAST_IDLE = 0.10
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One treatment at one size and rate, over all its runs, repeats included."""
+
+    treatment: str
+    endpoints: int
+    rps: float
+    runs: int
+    valid: int
+    idle: float | None  # median idle share of the machine while measured
+    achieved: float | None  # smallest achieved/requested rate
+    requests: int
+    failed: dict[str, int]  # failed requests by kind, over all runs
+    throttled_s: float  # longest time for which an application was throttled
+    gates: tuple[str, ...]  # failed checks, each with its count
+
+    @property
+    def by_machine(self) -> bool:
+        """Whether the machine was the limit."""
+        return self.idle is not None and self.idle < LEAST_IDLE
+
+    @property
+    def sentence(self) -> str:
+        """The conclusion about this size, in words."""
+        idle = "idle share unknown" if self.idle is None else f"{100 * self.idle:.0f} % of the machine idle"
+        if self.by_machine:
+            return f"{idle}: the machine was the limit; rates and latencies here are not the mesh's"
+        if self.valid < self.runs:
+            return f"{idle}, {self.runs - self.valid} of {self.runs} runs failed a check: look at their reasons"
+        return f"{idle}: the machine was not the limit"
+
+
+def limits(data: StudyData) -> list[Limit]:
+    """Return every treatment at every load, as planned."""
+    return [
+        _limit(treatment.name, endpoints_of(load), load.asked_rps, runs)
+        for load in data.plan.study.loads
+        for treatment in data.plan.study.treatments
+        if (runs := [run for run in data.runs if run.load == load.label and run.treatment == treatment.name])
+    ]
+
+
+def _limit(treatment: str, endpoints: int, rps: float, runs: Sequence[RunRecord]) -> Limit:
+    busy = _all(runs, "machine_busy")
+    achieved = _all(runs, "achieved_ratio")
+    failed: Counter[str] = Counter()
+    for run in runs:
+        failed.update(run.failures or {kind: int(n) for kind, n in run.extra.get("failures", {}).items() if n})
+    gates = Counter(gate.name for run in runs for gate in run.gates if not gate.passed)
+    return Limit(
+        treatment=treatment,
+        endpoints=endpoints,
+        rps=rps,
+        runs=len(runs),
+        valid=sum(run.valid for run in runs),
+        idle=1 - float(np.median(busy)) if busy else None,
+        achieved=min(achieved, default=None),
+        requests=int(sum(_all(runs, "requests"))),
+        failed=dict(failed),
+        throttled_s=max((u.throttled_s or 0.0 for run in runs for u in run.usage), default=0.0),
+        gates=tuple(f"{name} {count}×" for name, count in sorted(gates.items())),
+    )
+
+
+def _all(runs: Iterable[RunRecord], response: str) -> list[float]:
+    return [run.responses[response] for run in runs if response in run.responses]

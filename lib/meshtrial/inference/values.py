@@ -1,4 +1,4 @@
-"""What the runs of one load say, by treatment and block: what every analysis within blocks starts from."""
+"""Values of the runs at one load, by treatment and block: the input of every analysis within blocks."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ class LoadBlocks:
 
     @classmethod
     def of(cls, table: pl.DataFrame, load: str, blocks: Sequence[int] | None = None) -> LoadBlocks:
-        """These blocks of a tidy table, or all that it has at the load."""
+        """Return these blocks of a run table, or all that it has at the load."""
         runs = table.filter((pl.col("load") == load) & pl.col("included"))
         return cls(runs, tuple(sorted(runs["block"].unique()) if blocks is None else blocks))
 
     def values(self, treatments: Sequence[str], response: str, column: str = "value") -> dict[str, FloatArray]:
-        """One value a block of each treatment, or what another column says of its run; NaN where there is none."""
+        """Return one value per block for each treatment, or another column's; NaN for a missing one."""
         rows = self.runs.filter(pl.col("response") == response).select("block", "treatment", column)
         known = {(block, treatment): value for block, treatment, value in rows.iter_rows()}
         return {t: np.array([known.get((b, t), math.nan) for b in self.blocks], dtype=float) for t in treatments}
 
     def ranked(self, treatments: Sequence[str], response: str) -> dict[str, FloatArray]:
-        """The values that verdicts are of: a latency of a run that failed by itself is infinite, behind every other.
+        """Return the values that verdicts use, in which a latency of a run that failed on its own is infinite.
 
-        So is the time until a change is obeyed where it never was; what the run's other changes took stays as it is.
+        So is the time of a change that never took effect; times of the run's other changes remain.
         """
         ranked = self.values(treatments, response)
         is_of_change = response.startswith("propagation_")
@@ -46,18 +46,18 @@ class LoadBlocks:
         rows = self.runs.filter(~pl.col("valid")).select("block", "treatment").unique()
         failed = set(rows.iter_rows())
         for treatment, values in ranked.items():
-            if np.isfinite(values).any():  # else too few requests for it in any run
+            if np.isfinite(values).any():  # otherwise no run has enough requests for it
                 own = np.array([(block, treatment) in failed for block in self.blocks])
                 values[own & np.isnan(values) if is_of_change else own] = math.inf
         return ranked
 
     def complete(self, treatments: Sequence[str], *responses: str) -> LoadBlocks:
-        """The blocks in which each of the treatments has a value of each of the responses."""
+        """Return the blocks in which each treatment has a value of each response."""
         arrays = [array for response in responses for array in self.values(treatments, response).values()]
         whole = np.logical_and.reduce([np.isfinite(array) for array in arrays])
         return replace(self, blocks=tuple(block for block, ok in zip(self.blocks, whole, strict=True) if ok))
 
 
 def included_blocks(data: StudyData, load: str) -> LoadBlocks:
-    """The blocks of a study that take part in the inference at one load."""
+    """Return the included blocks of a study at one load."""
     return LoadBlocks.of(data.table, load, data.inclusions[load].blocks)

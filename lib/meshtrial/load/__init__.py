@@ -1,6 +1,6 @@
-"""Load: fortio's command lines, what came back of them, and the numbers a run is judged by.
+"""Load: fortio's command lines, its results, and the numbers by which a run is judged.
 
-One direction: ``fortio`` (arguments) -> ``files``, ``result``, ``accesslog`` (readers) -> ``schedule``,
-``histogram``, ``quantiles``, ``merge`` (arithmetic) -> ``ingest`` (a :class:`~meshtrial.load.ingest.Measurement`)
--> ``gates``. Files that somebody already has enter through ``recorded``.
+Data flows one way: ``fortio`` (arguments) -> ``files``, ``result``, ``accesslog`` (readers) -> ``schedule``,
+``histogram``, ``quantiles`` (arithmetic) -> ``ingest`` (a :class:`~meshtrial.load.ingest.Measurement`) -> ``gates``.
+Results from elsewhere enter through ``recorded``.
 """

@@ -1,10 +1,10 @@
 """fortio's access log: one row per request.
 
-Opinion: a log that is not whole is refused, because the missing lines are the slow ones. fortio opens
-the file with O_APPEND, so a reused name mixes runs: the same iteration of the same thread twice, or a
-thread that is in two requests at once, is refused too.
-Limits: latencies are rounded to 1 us by fortio. The influx format has no ``iter``: it is counted up by
-start time inside each thread, which is true only where no send was skipped (not with ``-nocatchup``).
+Opinion: a truncated log is refused, because the missing lines are the slow requests. fortio opens the file with
+O_APPEND, so a reused file name mixes runs. A repeated iteration of a thread, or a thread with two overlapping requests,
+is therefore refused too.
+Limits: fortio rounds latencies to 1 us. The influx format has no ``iter``: it is numbered by start time within each
+thread, which is right only if no send was skipped (not with ``-nocatchup``).
 """
 
 import io
@@ -26,7 +26,7 @@ SCHEMA: dict[str, pl.DataType] = {
     "start_unix_ns": pl.Int64(),
     "latency_s": pl.Float64(),
     "ok": pl.Boolean(),
-    "code": pl.Categorical(),  # a quarter of a text's memory
+    "code": pl.Categorical(),  # needs a quarter of a string's memory
 }
 _JSON_SCHEMA = {
     "latency": pl.Float64(),
@@ -36,12 +36,14 @@ _JSON_SCHEMA = {
     "ok": pl.Boolean(),
     "details": pl.String(),
 }
-# A line as fortio writes it, and the bytes of it that are no value. Of true and false one letter stays, to tell them.
+# A line as fortio writes it, and the bytes that belong to no value. One letter of true and false remains.
 _USUAL = re.compile(
     rb'\{"latency":[\d.]+,"timestamp":\d+,"thread":\d+,"iter":\d+,"ok":(true|false),"details":"[^"\\]+"\}\n'
 )
-_WORDS = b'abcdeghijklmnopqrstvwxyz{}":'
-_WORDS_OF_A_LINE = sum(byte in _WORDS for byte in b'{"latency":,"timestamp":,"thread":,"iter":,"ok":true,"details":""}')
+_SYNTAX = b'abcdeghijklmnopqrstvwxyz{}":'
+_SYNTAX_PER_LINE = sum(
+    byte in _SYNTAX for byte in b'{"latency":,"timestamp":,"thread":,"iter":,"ok":true,"details":""}'
+)
 _VALUES = {
     "latency_s": pl.Float64(),
     "start_unix_ns": pl.Int64(),
@@ -50,26 +52,27 @@ _VALUES = {
     "ok": pl.Categorical(),
     "code": pl.Categorical(),
 }
-_FEW_THREADS = 2**16  # so many are told apart by two bytes
-# Read at a time: ten million requests are a gigabyte, and memory of larger pieces is asked of the system each time.
+_FEW_THREADS = 2**16  # this many have a two-byte number
+# Bytes read at once: ten million requests are a gigabyte, and larger pieces make every allocation a system call.
 PIECE_BYTES = 1 << 22
 _INFLUX = r'^latency,thread=(\d+),ok=(true|false) value=([0-9.eE+-]+),details="(.*)" (\d+)$'
-# Go's %q escapes that JSON does not know, matched pair by pair so that an escaped backslash stays one.
+# Escapes of Go's %q that JSON lacks, matched in pairs so that an escaped backslash stays one.
 _GO_ESCAPE = re.compile(rb"\\(x[0-9a-fA-F]{2}|U[0-9a-fA-F]{8}|[\s\S])")
 
 
 def read_access_log(path: Path | str) -> pl.DataFrame:
     """Read a JSON or influx access log, gzip or plain, sorted by thread and iteration.
 
-    Its columns are :data:`SCHEMA`; ``ok`` is true where a version did not write it. InputFileError with the file, the
-    line and the reason.
+    The columns are :data:`SCHEMA`; ``ok`` is true if the fortio version did not write it. InputFileError names file,
+    line and reason.
     """
     path = Path(path)
-    usual = _read_usual(path)
-    frame = _read_any(path) if usual is None else usual
+    frame = _read_usual(path)
+    if frame is None:
+        frame = _read_any(path)
     impossible = frame.filter(~pl.col("latency_s").is_between(0, LONGEST_S) | (pl.col("thread") < 0))
     if impossible.height:
-        raise InputFileError(path, f"holds a latency of {impossible['latency_s'][0]} s, or a thread below 0")
+        raise InputFileError(path, f"contains a latency of {impossible['latency_s'][0]} s, or a thread number below 0")
     if frame["iter"].null_count():
         order = pl.col("start_unix_ns").rank("ordinal").over("thread") - 1
         frame = frame.with_columns(pl.coalesce("iter", order.cast(pl.Int64)).alias("iter"))
@@ -79,7 +82,7 @@ def read_access_log(path: Path | str) -> pl.DataFrame:
 
 
 def _read_usual(path: Path) -> pl.DataFrame | None:
-    """A log of nothing but whole lines of the usual form, which need no JSON to be read; None for every other."""
+    """Read a log whose lines all have the usual form, without a JSON parser; None for every other log."""
     parts = []
     try:
         for piece in _pieces(path):
@@ -87,29 +90,29 @@ def _read_usual(path: Path) -> pl.DataFrame | None:
                 return None
             parts.append(values)
     except (OSError, EOFError, pl.exceptions.PolarsError):
-        return None  # said by whoever reads the whole
+        return None  # `_read_any` reports the reason
     return pl.concat(parts, rechunk=False) if parts else None
 
 
 def _values(piece: bytes) -> pl.DataFrame | None:
-    """The values of usual lines, by dropping all that is none; None where other bytes than theirs were dropped."""
+    """Return the values of usual lines by deleting their syntax; None if other bytes were deleted too."""
     if not _USUAL.match(piece) or b"\\" in piece:
         return None
-    bare = piece.translate(None, _WORDS)
+    bare = piece.translate(None, _SYNTAX)
     frame = pl.read_csv(bare, has_header=False, separator=",", quote_char=None, schema=_VALUES)
-    good, bad = (int((frame["ok"] == letter).sum()) for letter in "uf")  # false is a letter longer
-    dropped = frame.height * _WORDS_OF_A_LINE + bad
-    if len(piece) - len(bare) != dropped or good + bad != frame.height or any(frame.null_count().row(0)):
+    good, bad = (int((frame["ok"] == letter).sum()) for letter in "uf")  # false has one letter more
+    deleted = frame.height * _SYNTAX_PER_LINE + bad
+    if len(piece) - len(bare) != deleted or good + bad != frame.height or any(frame.null_count().row(0)):
         return None
     return frame.with_columns(pl.col("ok") == "u")
 
 
 def _pieces(path: Path) -> Iterator[bytes]:
-    """Its bytes, some whole lines at a time; EOFError where the last one is cut off, or they are packed."""
+    """Yield the file's bytes in pieces of whole lines; EOFError if the last line is truncated or the file is packed."""
     with path.open("rb") as file:
         while block := file.read(PIECE_BYTES):
             if block.startswith(GZIP_MAGIC):
-                raise EOFError  # how far it may unpack is for its reader to judge
+                raise EOFError  # `read_bytes` limits how much is unpacked
             if not block.endswith(b"\n"):
                 block += file.readline()
                 if not block.endswith(b"\n"):
@@ -118,11 +121,11 @@ def _pieces(path: Path) -> Iterator[bytes]:
 
 
 def _sorted(frame: pl.DataFrame) -> pl.DataFrame:
-    """By thread and iteration, column after column, so that no two copies of all are there at once."""
+    """Sort by thread and iteration, one column at a time, so that memory never holds two copies of everything."""
     threads = frame["thread"].to_numpy()
     order = np.empty(0, np.uint32)
     if threads.min(initial=0) >= 0 and threads.max(initial=0) < _FEW_THREADS:
-        # A thread writes its lines in its own order: to put the threads apart is enough, and takes a radix sort's time.
+        # Each thread's lines are in order already, so a stable (radix) sort by thread alone suffices.
         order = np.argsort(threads.astype(np.uint16), kind="stable").astype(np.uint32)
         thread, iteration = threads[order], frame["iter"].to_numpy()[order]
         if ((thread[1:] == thread[:-1]) & (iteration[1:] < iteration[:-1])).any():
@@ -135,16 +138,16 @@ def _sorted(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _read_any(path: Path) -> pl.DataFrame:
-    """A log of any form, whole; InputFileError with the line that is of none."""
+    """Read a log of any form; InputFileError names the first line that has none."""
     data = read_bytes(path)
     if not data.endswith(b"\n"):
         line = data.count(b"\n") + 1
-        raise InputFileError(path, f"line {line} is truncated: the access log was cut off, measure again")
+        raise InputFileError(path, f"line {line} is truncated: the access log is incomplete; measure again")
     try:
         frame = _read_influx(data, path) if data.startswith(b"latency,") else _read_json(data, path)
     except (pl.exceptions.PolarsError, RecursionError, OverflowError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputFileError(path, f"is not a whole access log ({reason[:120]})") from None
+        raise InputFileError(path, f"is not a complete access log ({reason[:120]})") from None
     return frame.with_columns(pl.col("ok").fill_null(True), pl.col("code").fill_null(""))
 
 
@@ -171,7 +174,7 @@ def _json_escape(match: re.Match[bytes]) -> bytes:
 
 
 def _explain(data: bytes, path: Path) -> None:
-    """Find the first line that is not fortio's; slow, and only reached when a line is bad."""
+    """Raise InputFileError for the first line that is not fortio's; slow, so only called for a bad file."""
     for number, line in enumerate(data.splitlines(), start=1):
         try:
             item = json.loads(line)
@@ -179,9 +182,9 @@ def _explain(data: bytes, path: Path) -> None:
             raise InputFileError(path, f"line {number} is not a line of fortio's access log: {shown(line)}") from None
         missing = [k for k in ("latency", "timestamp", "thread") if not isinstance(item, dict) or k not in item]
         if missing:
-            raise InputFileError(path, f"line {number} is not fortio's: it lacks {', '.join(missing)}: {shown(line)}")
+            raise InputFileError(path, f"line {number} is not fortio's: {', '.join(missing)} missing: {shown(line)}")
         if not all(isinstance(item[key], int | float) for key in ("latency", "timestamp", "thread")):
-            raise InputFileError(path, f"line {number} is not fortio's: a number is not a number: {shown(line)}")
+            raise InputFileError(path, f"line {number} is not fortio's: a value is not a number: {shown(line)}")
 
 
 def _read_influx(data: bytes, path: Path) -> pl.DataFrame:
@@ -204,7 +207,7 @@ def _read_influx(data: bytes, path: Path) -> pl.DataFrame:
 
 
 def _refuse_mixed(frame: pl.DataFrame, path: Path) -> None:
-    # Sorted, so that a repeated iteration stands beside itself.
+    # The frame is sorted, so repeated iterations are adjacent.
     repeated = (pl.col("thread") == pl.col("thread").shift(1)) & (pl.col("iter") == pl.col("iter").shift(1))
     twice = frame.filter(repeated)
     if twice.height:
@@ -212,18 +215,18 @@ def _refuse_mixed(frame: pl.DataFrame, path: Path) -> None:
         runs = frame.filter((pl.col("thread") == thread) & (pl.col("iter") == iteration)).height
         raise InputFileError(
             path,
-            f"holds {runs} runs (iteration {iteration} of thread {thread} occurs {runs} times; fortio appends to "
-            "a file that exists): one file is one run, so give each run a file of its own",
+            f"contains {runs} runs (iteration {iteration} of thread {thread} occurs {runs} times, because fortio "
+            "appends to an existing file), but one file is one run; give each run a file of its own",
         )
-    # A thread waits for its answer before it sends again: an overlap is a second run in the same file, or another
-    # clock. The slack is for a wall clock that is being slewed while latencies come from the monotonic one.
+    # A thread sends its next request after the answer, so an overlap means a second run in the file, or a changed
+    # clock. The slack allows for a wall clock that is slewed while latencies come from the monotonic one.
     end_ns = pl.col("start_unix_ns") + (pl.col("latency_s") * 1e9).cast(pl.Int64)
-    own = pl.col("thread") == pl.col("thread").shift(-1)
-    gap = own & (pl.col("start_unix_ns").shift(-1) - end_ns < -_OVERLAP_SLACK_NS)
-    if frame.select(gap.any()).item():
-        thread = frame.filter(gap)["thread"][0]
+    same_thread = pl.col("thread") == pl.col("thread").shift(-1)
+    overlap = same_thread & (pl.col("start_unix_ns").shift(-1) - end_ns < -_OVERLAP_SLACK_NS)
+    if frame.select(overlap.any()).item():
+        thread = frame.filter(overlap)["thread"][0]
         raise InputFileError(
             path,
-            f"thread {thread} is in two requests at once: it holds more than one run, or the clock was set back "
-            "meanwhile; give every run its own file",
+            f"thread {thread} has two requests at the same time: the file contains several runs, or the clock was set "
+            "back during the run; give each run a file of its own",
         )

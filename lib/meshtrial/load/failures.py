@@ -1,12 +1,13 @@
-"""Failed requests by kind: what the path answered, what did not answer in time, what could not be reached.
+"""Failed requests by kind: an answer with an error status, a time-out, a connection that was refused or broke.
 
-fortio gives every request without an answer the code -1. Why stands in its log alone, one line per request, so the
-measured call logs errors wherever so many lines can be kept; the k-th line of a thread is the k-th such request of
-that thread. Where the two do not match, or nothing was logged, a request is what its latency says, or ``no answer``.
+fortio gives every request without an answer the code -1 and explains it only in its log, one line per request. So the
+measured call logs errors unless there could be too many. The k-th log line of a thread belongs to the k-th such request
+of that thread. If the numbers do not match, or nothing was logged, the kind follows from the latency, or is
+``no answer``.
 
-A kept connection that breaks or stays silent is opened again by fortio, and the request sent a second time, in
-silence. Of that the latency tells: an answer later than the client's time-out is a ``time-out`` here, although fortio
-counts it as good. A connection that broke at once is not a failed request; ``reconnects`` counts it.
+If a kept-alive connection breaks or stays silent, fortio silently opens another and sends the request again. Only the
+latency shows this: an answer later than the client's time-out is a ``time-out`` here, although fortio counts it as
+good. A connection that broke at once is not a failed request; ``reconnects`` counts it.
 """
 
 import json
@@ -18,7 +19,7 @@ import polars as pl
 
 TIME_OUT, REFUSED, RESET, NO_ANSWER = "time-out", "refused", "reset", "no answer"
 SOCKET_ERROR = "-1"
-# Requests that a run may plan for its failures to be logged: at 250 bytes a line 25 MB, if all of them fail.
+# The most requests for which failures are logged: at 250 bytes per line, 25 MB if all of them fail.
 MOST_LOGGED = 100_000
 _KINDS = (
     (re.compile(r"connection refused"), REFUSED),
@@ -28,13 +29,13 @@ _KINDS = (
 _GRPC = re.compile(r"code = (\w+)")
 
 
-def kind_of(said: str) -> str:
-    """What an error's text speaks of: one of the words above, or gRPC's own name for it."""
+def kind_of(text: str) -> str:
+    """Return the kind of an error by its text: one of the constants above, or gRPC's own name for it."""
     for pattern, kind in _KINDS:
-        if pattern.search(said):
+        if pattern.search(text):
             return kind
-    named = _GRPC.search(said)
-    return named[1] if named else NO_ANSWER
+    grpc_code = _GRPC.search(text)
+    return grpc_code[1] if grpc_code else NO_ANSWER
 
 
 def explained(log: pl.DataFrame, text: str, timeout_s: float) -> pl.DataFrame:
@@ -51,14 +52,15 @@ def explained(log: pl.DataFrame, text: str, timeout_s: float) -> pl.DataFrame:
     unclear = failed.filter(~pl.col("code").str.contains(r"^\d{3}$"))
     if unclear.is_empty():
         return log
-    said = _logged(text)
+    logged = _logged(text)
     kinds: dict[int, str] = {}
     for (thread,), rows in unclear.group_by("thread", maintain_order=True):
-        lines = said.get(int(str(thread)), [])
-        own = rows.filter(pl.col("code") == SOCKET_ERROR)
-        # Before the first request each thread makes one call that is not counted, and that may have failed too.
-        matched = lines[-own.height :] if len(lines) - own.height in (0, 1) else [""] * own.height
-        kinds |= dict(zip(own["row"].to_list(), map(kind_of, matched), strict=True))
+        lines = logged.get(int(str(thread)), [])
+        unanswered = rows.filter(pl.col("code") == SOCKET_ERROR)
+        # Each thread first makes one call that is not counted, and that may have failed and been logged too.
+        matches = len(lines) - unanswered.height in (0, 1)
+        texts = lines[-unanswered.height :] if matches else [""] * unanswered.height
+        kinds |= dict(zip(unanswered["row"].to_list(), map(kind_of, texts), strict=True))
         kinds |= {row: kind_of(code) for row, code in rows.filter(pl.col("code") != SOCKET_ERROR)["row", "code"].rows()}
     by_row = pl.DataFrame(
         {"row": list(kinds), "kind": list(kinds.values())}, schema={"row": pl.UInt32, "kind": pl.String}
@@ -74,18 +76,18 @@ def explained(log: pl.DataFrame, text: str, timeout_s: float) -> pl.DataFrame:
 
 
 def count(requests: pl.DataFrame) -> dict[str, int]:
-    """Failed requests by kind, the most frequent first."""
+    """Return failed requests by kind, the most frequent first."""
     failed = requests.filter(~pl.col("ok").fill_null(True))["code"]
     return dict(sorted(Counter(failed.to_list()).items(), key=lambda item: (-item[1], item[0])))
 
 
 def in_words(counts: Mapping[str, int]) -> str:
-    """``503: 12, time-out: 3``."""
+    """Format counts as ``503: 12, time-out: 3``."""
     return ", ".join(f"{kind}: {number}" for kind, number in counts.items())
 
 
 def _logged(text: str) -> dict[int, list[str]]:
-    """The errors that fortio logged, by thread, in the order in which they happened."""
+    """Return the errors that fortio logged, by thread, in order of time."""
     errors: dict[int, list[tuple[float, str]]] = {}
     for line in text.splitlines():
         if not line.startswith("{") or '"thread"' not in line:
@@ -97,4 +99,4 @@ def _logged(text: str) -> dict[int, list[str]]:
             continue
         if item.get("level") == "err":
             errors.setdefault(thread, []).append((moment, f"{item.get('msg', '')}: {item.get('err', '')}"))
-    return {thread: [said for _, said in sorted(lines, key=lambda line: line[0])] for thread, lines in errors.items()}
+    return {thread: [error for _, error in sorted(lines, key=lambda line: line[0])] for thread, lines in errors.items()}

@@ -1,7 +1,7 @@
-"""The content of somebody else's file, gzip or plain: its bytes, its text, and the fields of its JSON objects.
+"""The content of a given file, gzip or plain: its bytes, its text, and the fields of its JSON objects.
 
-Opinion: what cannot be read is said in one clear sentence. A field that is not there is None; one that makes no sense,
-or has another shape, is refused by its name and place, never guessed and never taken for absent.
+Opinion: a field that is absent is None; one with an impossible value or another type is refused by name and place. It
+is neither guessed nor treated as absent.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from meshtrial.errors import RecordError, UsageError
 from meshtrial.typed import shortened
 
 GZIP_MAGIC = b"\x1f\x8b"
-LONGEST_S = 1e6  # no answer takes eleven days, whatever a file says
-# A log of requests shrinks to a tenth or a thirtieth; what grows by more when it is read is no result of anything.
+LONGEST_S = 1e6  # no answer takes eleven days
+# A request log compresses to between a tenth and a thirtieth; a file that unpacks to much more is no result.
 _MOST_BYTES, _MOST_TIMES = 4 * 2**30, 200
-_FEW_BYTES = 2**26  # so much is never too much
-# No generator counts further than in 64 bits.
+_FEW_BYTES = 2**26  # always permitted
+# Generators count in 64 bits.
 _LARGEST = 2**63
-# PowerShell's ConvertTo-Json writes what lies deeper than its -Depth (by default 2) as text: ``@{avg=5; med=4}``.
+# PowerShell's ConvertTo-Json writes levels deeper than its -Depth (2 by default) as text: ``@{avg=5; med=4}``.
 _FLATTENED = re.compile(r"@\{|System\.\w")
 
 
 class InputFileError(RecordError, UsageError):
-    """A file that was given or recorded cannot be used; the message is ``file: reason``.
+    """A given or recorded file cannot be used; the message is ``file: reason``.
 
-    It is both: a record that is not whole, and on a command line bad usage (exit code 2).
+    It is both an invalid record and, on a command line, bad usage (exit code 2).
     """
 
     def __init__(self, path: Path, reason: str) -> None:
@@ -44,14 +44,14 @@ class InputFileError(RecordError, UsageError):
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a whole file, unpacking gzip by its first two bytes and not by its name.
+    """Read a whole file; gzip is recognised by its first two bytes, not by the file's name.
 
-    Text comes as UTF-8 without a byte order mark, in whichever Unicode form it stands in the file.
+    Text in any Unicode encoding is returned as UTF-8 without a byte order mark.
     """
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
-        raise InputFileError(path, "there is no such file") from error
+        raise InputFileError(path, "the file does not exist") from error
     except OSError as error:
         raise InputFileError(path, f"cannot be read ({error.strerror or error})") from error
     if data.startswith(GZIP_MAGIC):
@@ -62,7 +62,7 @@ def read_bytes(path: Path) -> bytes:
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise InputFileError(path, f"the gzip data is damaged or truncated ({error})") from error
         if len(data) > most:
-            raise InputFileError(path, f"unpacks to more than {most} bytes: no generator writes such a file; unpack it")
+            raise InputFileError(path, f"unpacks to more than {most} bytes, which no generator writes; unpack it first")
     try:
         data = as_utf8(data)
     except NotTextError as error:
@@ -73,7 +73,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def text_in(data: bytes, path: Path) -> str:
-    """The text of a file that was read."""
+    """Return the text of a file's bytes; InputFileError if they are not text."""
     try:
         return text_of(data)
     except NotTextError as error:
@@ -81,30 +81,30 @@ def text_in(data: bytes, path: Path) -> str:
 
 
 def read_text(path: Path) -> str:
-    """Read a whole text, gzip or plain."""
+    """Read a whole text file, gzip or plain."""
     return text_in(read_bytes(path), path)
 
 
 def shown(line: bytes | str) -> str:
-    """A line as a message shows it."""
+    """Return a line shortened for a message."""
     return shortened(line.decode("utf-8", errors="replace") if isinstance(line, bytes) else line, 80)
 
 
 @dataclass(frozen=True)
 class Fields:
-    """An object of a file."""
+    """A JSON object of a file; its methods read fields of a given type and return None for absent ones."""
 
     data: Mapping[str, Any]
     path: Path  # for messages
-    what: str  # what the file should be, as in ``fortio result``
-    name: str = ""  # what the object is called in the file; empty for the whole
+    kind: str  # what the file should be, e.g. ``fortio result``
+    name: str = ""  # the object's name in the file; empty for the whole
 
     def broken(self, reason: str) -> InputFileError:
-        """The error that says what is wrong with the file; to be raised."""
-        return InputFileError(self.path, f"is not a whole {self.what}: {reason}")
+        """Return the error for a fault of the file, to be raised."""
+        return InputFileError(self.path, f"is not a complete {self.kind}: {reason}")
 
     def number(self, name: str) -> float | None:
-        """A finite number, also one that is written as text."""
+        """Return a finite number, also if it is written as text."""
         value = self.data.get(name)
         if value is None:
             return None
@@ -117,7 +117,7 @@ class Fields:
         return number
 
     def integer(self, name: str) -> int | None:
-        """A whole number, also one that is written as text."""
+        """Return a whole number, also if it is written as text."""
         value = self.data.get(name)
         if isinstance(value, str) and re.fullmatch(r"\s*-?[0-9]{1,18}\s*", value):
             return int(value)
@@ -127,48 +127,46 @@ class Fields:
         return None if number is None else int(number)
 
     def text(self, name: str) -> str | None:
-        """Text that is not empty."""
+        """Return text; None if it is empty."""
         value: str | None = self._shaped(name, str, "text")
         return value or None
 
     def flag(self, name: str) -> bool | None:
-        """True or false."""
+        """Return a Boolean."""
         value: bool | None = self._shaped(name, bool, "true or false")
         return value
 
     def counts(self, name: str) -> dict[str, int]:
-        """An object of whole numbers from 0 on; empty where there is none."""
+        """Return an object of whole numbers that are not negative; empty if it is absent."""
         inner = self.inside(name)
         counted = {str(key): inner.integer(key) or 0 for key in inner.data}
         for key, count in counted.items():
             if count < 0:
-                raise self.broken(f"{shortened(key)} of {name} is {count}, less than none")
+                raise self.broken(f"{shortened(key)} of {name} is {count}, but a count cannot be negative")
         return counted
 
     def inside(self, name: str) -> Fields:
-        """An object in this one; without fields where there is none."""
-        return Fields(self._shaped(name, dict, "an object") or {}, self.path, self.what, name)
+        """Return an object inside this one; without fields if it is absent."""
+        return Fields(self._shaped(name, dict, "an object") or {}, self.path, self.kind, name)
 
     def objects(self, name: str) -> list[Fields]:
-        """A list of objects; empty where there is none."""
+        """Return a list of objects; empty if it is absent."""
         items = self._shaped(name, list, "a list of objects") or []
         for place, item in enumerate(items):
             if not isinstance(item, dict):
                 raise self._odd(f"{name}[{place}]", item, "an object")
-        return [Fields(item, self.path, self.what, name) for item in items]
+        return [Fields(item, self.path, self.kind, name) for item in items]
 
-    def _shaped(self, name: str, kind: type, wanted: str) -> Any:
-        """A value of one kind; None where there is none, or null."""
+    def _shaped(self, name: str, kind: type, expected: str) -> Any:
         value = self.data.get(name)
         if value is not None and not isinstance(value, kind):
-            raise self._odd(name, value, wanted)
+            raise self._odd(name, value, expected)
         return value
 
-    def _odd(self, name: str, value: Any, wanted: str) -> InputFileError:
-        """The error that says that a field is not what it should be, by its value, or by its kind where it is large."""
-        called = f"{name} of {self.name}" if self.name else name
-        kinds = {dict: "an object", list: "a list"} | ({str: "text"} if "object" in wanted else {})
-        shown = next((words for kind, words in kinds.items() if isinstance(value, kind)), shortened(value))
+    def _odd(self, name: str, value: Any, expected: str) -> InputFileError:
+        field = f"{name} of {self.name}" if self.name else name
+        kinds = {dict: "an object", list: "a list"} | ({str: "text"} if "object" in expected else {})
+        actual = next((words for kind, words in kinds.items() if isinstance(value, kind)), shortened(value))
         flattened = isinstance(value, str) and _FLATTENED.match(value)
-        how = " (PowerShell: ConvertTo-Json -Depth 10)" if flattened else ""
-        return self.broken(f"{called} is {shown}, not {wanted}{how}")
+        remedy = " (PowerShell: ConvertTo-Json -Depth 10)" if flattened else ""
+        return self.broken(f"{field} is {actual}, not {expected}{remedy}")

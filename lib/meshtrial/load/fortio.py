@@ -1,14 +1,13 @@
-"""fortio's arguments for a load: what is asked of each generator, spelt out in full.
+"""fortio's arguments for a load, spelt out in full for each generator.
 
-Opinion: an open rate, staggered over the connections (``-uniform``), an access log for every request,
-and a histogram resolution fit for the tail; nothing is left to a default that another version may change.
-The measured call logs a line for every request that failed without an answer (``-loglevel Error``), which is where
-the reason stands; where more requests are due than can be kept, or nobody knows how many, it logs none
-(``Critical``). "Falling behind" is printed either way.
+Opinion: an open rate, staggered over the connections (``-uniform``), an access log of every request, and a histogram
+resolution that fits the tail. No option is left to a default, which another version may change. The measured call logs
+a line for every request without an answer (``-loglevel Error``), because only the log gives the reason. If there could
+be too many lines to keep, it logs none (``Critical``). "Falling behind" is printed at either level.
 
-HTTP/1.1 runs on fortio's own fast client, h2 on Go's standard one: their latencies differ by more than
-most meshes do, so an h1 run and an h2 run are never compared with each other. A mixed load is both at once: its
-generators take turns, HTTP/1.1 first and gRPC second, each with its share of connections and rate.
+HTTP/1.1 uses fortio's own fast client, h2 Go's standard one. Their latencies differ by more than most meshes do, so
+runs of the two are never compared. A mixed load uses both: its generators alternate, HTTP/1.1 first and gRPC second,
+each with its share of connections and rate.
 Limits: several generators are each staggered inside, not against each other.
 """
 
@@ -25,7 +24,7 @@ from meshtrial.load.generators import GeneratorCall
 from meshtrial.load.gotime import plain, seconds
 
 PHASES = ("warmup", "measure")
-DEFAULT_RESOLUTION_S = 1e-5  # p99.9 below 10 ms: good for a first look
+DEFAULT_RESOLUTION_S = 1e-5  # fits a p99.9 below 10 ms
 COARSEST_RESOLUTION_S = 1.0
 HEADER_BYTES = 64
 _FAST_CLIENT_BUFFER_KIB = 128
@@ -35,12 +34,12 @@ _FOR_EVER_S = 86_400.0
 def calls(
     load: Load, phase: str, *, slice_index: int = 0, resolution_s: float = DEFAULT_RESOLUTION_S
 ) -> tuple[GeneratorCall, ...]:
-    """Arguments for every generator of one phase; a warm-up of 0 s makes no call.
+    """Return the calls of all generators of one phase; empty for a warm-up of 0 s.
 
-    Connections are split as evenly as they go, the rate in the same proportion, so that every connection sends at the
-    same rate. ``load.duration_s`` is the length of each slice. ``slice_index``, from 0, of a slice or of a ramp's step
-    is part of the names, which are unique within the run. ``resolution_s`` is ``-r``, from :func:`resolution_for`.
-    UsageError where fortio would silently lower the number of connections, or cannot do what is asked.
+    Connections are split as evenly as possible and the rate in proportion, so every connection sends at the same rate.
+    The duration of each slice is ``load.duration_s``. The calls' names, unique within the run, contain the slice's or
+    ramp step's ``slice_index``, which starts at 0. The option ``-r`` is ``resolution_s``, from :func:`resolution_for`.
+    Raise UsageError if fortio would silently use fewer connections, or cannot do what the load asks.
     """
     if phase not in PHASES:
         raise UsageError(f"phase {phase!r}: must be {' or '.join(PHASES)}")
@@ -64,7 +63,7 @@ def calls(
 
 
 def trickle(load: Load) -> GeneratorCall | None:
-    """A few requests a second over one connection until it is stopped, so that what stands stays warm; None of none."""
+    """Return a call of a few requests per second on one connection, to keep an idle deployment warm; None for none."""
     if not isinstance(load, SlicedLoad) or not load.trickle_rps:
         return None
     few = FixedRate.like(load, rps=load.trickle_rps, connections=1, generators=1, protocol=load.protocols[0])
@@ -72,9 +71,9 @@ def trickle(load: Load) -> GeneratorCall | None:
 
 
 def resolution_for(latencies_s: ArrayLike) -> float:
-    """Smallest power of ten r with the expected p99.9 below 1000 r, from the warm-up's latencies.
+    """Return the smallest power of ten r with the expected p99.9 below 1000 r, from the warm-up's latencies.
 
-    Above 1000 r fortio's buckets are half an order of magnitude wide, below r there is only one.
+    Above 1000 r fortio's buckets are half an order of magnitude wide; below r there is only one bucket.
     """
     values = np.asarray(latencies_s, dtype=np.float64)
     values = values[np.isfinite(values)]
@@ -106,17 +105,17 @@ def _arguments(
     if not load.keepalive:
         arguments.append("-keepalive=false")
     for number in range(1, load.headers + 1):
-        name_of = f"x-meshtrial-{number:03d}:"
-        arguments += ["-H", name_of + "m" * (HEADER_BYTES - len(name_of))]
+        header = f"x-meshtrial-{number:03d}:"
+        arguments += ["-H", header + "m" * (HEADER_BYTES - len(header))]
     if load.payload_bytes:
         arguments += ["-payload-size", str(load.payload_bytes)]
     if load.payload_bytes or load.response_bytes:
         needed = max(load.payload_bytes, load.response_bytes) // 1024 + 64
         if (load.protocol == "http1" or load.new_connections) and needed > _FAST_CLIENT_BUFFER_KIB:
-            # The fast client reads into a fixed buffer: an echo that does not fit is half errors, half torn.
+            # The fast client reads into a fixed buffer: larger answers would fail or arrive truncated.
             arguments += ["-httpbufferkb", str(needed)]
     few = 0 < load.asked_rps * duration_s <= MOST_LOGGED
     level = "Warning" if phase == "warmup" else "Error" if few else "Critical"
-    # The default label is the host's name, which has no place in a published record.
+    # The default label is the host's name, which must not be published.
     arguments += ["-allow-initial-errors", "-log-errors=false", "-loglevel", level, "-labels", name]
     return tuple(arguments)

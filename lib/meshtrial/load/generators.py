@@ -1,4 +1,4 @@
-"""What the generators call, how they are called, and what comes back: the terms between load and testbeds."""
+"""The terms shared by load and testbeds: the target of the generators, one call, and its output."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ class Target:
     url: str  # ``http://address:port/path``, or ``address:port`` where the load is gRPC alone
     headers: tuple[tuple[str, str], ...] = ()  # sent with every request (a token, for instance)
     grpc: str = ""  # ``address:port`` of the gRPC calls of a mixed load; empty elsewhere
-    # Further addresses that take turns with `url`, generator by generator, where nothing else balances.
+    # Further addresses, assigned in turn with `url` to the generators if nothing else balances the load.
     copies: tuple[str, ...] = ()
 
     def asking(self, response_bytes: int) -> Target:
-        """The same, with the size of the answer in its URLs; as it is for 0."""
+        """Return the target with the size of the answer in its URLs; unchanged for 0."""
         if not response_bytes:
             return self
         query = f"?size={response_bytes}"
         return replace(self, url=self.url + query, copies=tuple(url + query for url in self.copies))
 
     def arguments(self, call: GeneratorCall) -> tuple[str, ...]:
-        """Headers and address for one call, as fortio takes them.
+        """Return the headers and the address of one call as fortio's arguments.
 
-        No space behind the colon: fortio's HTTP/2 client sends it as part of the value, which no policy accepts.
+        There is no space after the colon: fortio's HTTP/2 client would send it as part of the value.
         """
         headers = [part for name, value in self.headers for part in ("-H", f"{name}:{value}")]
         urls = (self.url, *self.copies)
@@ -38,27 +38,27 @@ class Target:
 
 @dataclass(frozen=True)
 class GeneratorCall:
-    """One fortio invocation to be made: its arguments behind the program name, without file names."""
+    """One fortio call, without file names and target, which the testbed adds."""
 
-    arguments: tuple[str, ...]  # all but ``-json``, ``-access-log-file`` and the target, which the testbed adds
+    arguments: tuple[str, ...]  # after the program's name
     name: str  # unique within the run; names the files
-    number: int = 1  # the generator's, from 1
+    number: int = 1  # of the generator, from 1
 
     @property
     def grpc(self) -> bool:
-        """Whether it sends gRPC."""
+        """Return whether it sends gRPC."""
         return "-grpc" in self.arguments
 
 
 def publishable(argv: Sequence[str]) -> tuple[str, ...]:
-    """A generator's command line as a record keeps it: no path of this machine, and no token, were it worthless."""
+    """Return a command line for the record: without this machine's paths and without tokens."""
     rest = ("Authorization: (run-time token)" if a.startswith("Authorization:") else a for a in argv[1:])
     return (Path(argv[0]).name, *rest)
 
 
 @dataclass(frozen=True)
 class GeneratorOutput:
-    """What came back of one call: files on this machine, and the process's own CPU time."""
+    """Result of one call: files on this machine, and the process's CPU time."""
 
     name: str
     argv: tuple[str, ...]

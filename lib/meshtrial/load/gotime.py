@@ -1,4 +1,4 @@
-"""Times as Go writes and reads them, without losing a nanosecond on the way."""
+"""Times in Go's formats, to the nanosecond."""
 
 import re
 from datetime import datetime, timedelta
@@ -10,7 +10,7 @@ _UNIT_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6
 
 
 def parse_time_ns(text: str) -> int | None:
-    """RFC 3339 with up to nine decimals to nanoseconds since 1970; None where it is no such time."""
+    """Parse RFC 3339 with up to nine decimals; return nanoseconds since 1970, or None if it is no such time."""
     match = _TIME.fullmatch(text.strip())
     if match is None:
         return None
@@ -25,7 +25,7 @@ def parse_time_ns(text: str) -> int | None:
 
 
 def parse_duration_s(text: str) -> float | None:
-    """Go's ``1m30.5s`` to seconds; None for anything else (``until stop``, ``exactly 5 calls``)."""
+    """Parse Go's ``1m30.5s``; return seconds, or None for anything else (``until stop``, ``exactly 5 calls``)."""
     parts = _DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text.strip():
         return None
@@ -33,11 +33,11 @@ def parse_duration_s(text: str) -> float | None:
 
 
 def seconds(value: float) -> str:
-    """Go duration in seconds, exact, without an exponent: ``2.5s``."""
+    """Format seconds as an exact Go duration without an exponent: ``2.5s``."""
     return plain(value) + "s"
 
 
 def plain(value: float) -> str:
-    """The shortest decimal that reads back as the same number, without an exponent."""
+    """Format a number as the shortest decimal that reads back as the same number, without an exponent."""
     text = format(Decimal(repr(float(value))), "f")
     return text.rstrip("0").rstrip(".") if "." in text else text

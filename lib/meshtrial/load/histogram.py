@@ -1,14 +1,14 @@
-"""fortio's histogram with its own edges given back, so that it can be merged and checked.
+"""fortio's histogram on its original edges, so that it can be merged and checked.
 
-fortio counts into fixed edges (0..12 by 1, then growing to 100000) times ``-r``; a value on an edge
-belongs below it, and everything above the last edge is one bucket. Its export replaces the first start
-by the smallest value and the last end by the largest, and leaves out empty buckets, so exported buckets
-of two runs do not line up: counts may be added only on the canonical edges, and only for equal ``-r``.
+fortio counts into fixed edges (0..12 by 1, then growing to 100000) times ``-r``. A value on an edge belongs to the
+bucket below it, and everything above the last edge is one bucket. The export leaves out empty buckets and replaces the
+first start by the smallest value and the last end by the largest. Exported buckets of two runs therefore do not line
+up: counts may be added only on the original edges, and only for equal ``-r``.
 (fortio.org/fortio/stats, ``histogramBucketValues`` and ``Export``.)
 
 Opinion: a histogram quantile is an estimate inside a bucket, so it always carries its bucket.
-Limits: ``-offset`` moves the edges and is refused; Nighthawk's export has edges of its own (quantiles
-with their bounds work, merging is refused).
+Limits: ``-offset`` moves the edges and is refused. Nighthawk's export has edges of its own: quantiles with their bounds
+work, merging is refused.
 """
 
 import math
@@ -37,40 +37,40 @@ _RELATIVE = 1e-9
 
 @dataclass(frozen=True)
 class BucketQuantile:
-    """A quantile read from a histogram."""
+    """A quantile estimated from a histogram."""
 
     value_s: float  # fortio's interpolation inside the bucket
-    low_s: float  # the bucket: the true quantile lies between its ends
+    low_s: float  # the bucket's ends, between which the true quantile lies
     high_s: float
 
     @property
     def width_s(self) -> float:
-        """Resolution of the value."""
+        """The bucket's width, which is the resolution of the value."""
         return self.high_s - self.low_s
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """Counts on the canonical edges of one resolution."""
+    """Counts on fortio's edges for one resolution."""
 
     resolution_s: float  # fortio's ``-r``
-    counts: tuple[int, ...]  # one for each of EDGES (up to and including it), one for what is above the last
+    counts: tuple[int, ...]  # for each of EDGES the values up to and including it, then those above the last
     min_s: float
     max_s: float
     sum_s: float
 
     @property
     def count(self) -> int:
-        """Requests in it."""
+        """The number of requests."""
         return sum(self.counts)
 
     def export(self) -> ExportedHistogram:
-        """As fortio would write it, by which its quantiles are defined."""
+        """Return it in the form of fortio's export, on which fortio's quantiles are defined."""
         edges = (-np.inf, *(edge * self.resolution_s for edge in EDGES), np.inf)
         filled = [i for i, count in enumerate(self.counts) if count]
         buckets = []
         for i in filled:
-            # The extremes tighten the outer buckets; with failed requests subtracted they may lie outside them.
+            # The extremes tighten the outer buckets. After failed requests are subtracted they may lie outside them.
             start = max(self.min_s, edges[i]) if i == filled[0] and i < len(EDGES) else edges[i]
             end = min(self.max_s, edges[i + 1]) if i == filled[-1] else edges[i + 1]
             buckets.append(Bucket(float(start), float(end), self.counts[i]))
@@ -79,15 +79,15 @@ class Histogram:
 
 
 def quantile(histogram: ExportedHistogram, q: float) -> BucketQuantile:
-    """fortio's ``CalcPercentile`` with the bucket that the value lies in.
+    """Return fortio's ``CalcPercentile`` with the bucket that contains the value; UsageError for an empty histogram.
 
-    The cumulated share is taken from the counts, not from the file's ``Percent``: equal for fortio,
-    and right for Nighthawk, whose ``Percent`` is the percentile asked for. A bucket ends where the smallest and the
-    largest latency say: fortio leaves the start of its last one, above all edges, far below them (fortio#1080).
+    The cumulative share is computed from the counts, not from the file's ``Percent``. The two are equal for fortio, but
+    Nighthawk's ``Percent`` is the requested percentile. A bucket is limited to the smallest and the largest latency,
+    because fortio gives the last one, above all edges, a start far below them (fortio#1080).
     """
     total = histogram.count
     if not total or not histogram.buckets:
-        raise UsageError("no quantile of an empty histogram: the run made no requests")
+        raise UsageError("the histogram is empty: the run made no requests, so it has no quantiles")
     previous = 1.0 / total
     if q <= previous:
         return BucketQuantile(histogram.min_s, histogram.min_s, min(histogram.buckets[0].end_s, histogram.max_s))
@@ -95,7 +95,7 @@ def quantile(histogram: ExportedHistogram, q: float) -> BucketQuantile:
     for bucket in histogram.buckets:
         cumulated += bucket.count
         share = cumulated / total
-        # 99.9 / 100 is not 2997 / 3000 in binary: a rank at a bucket's very end is that bucket's, as it is for fortio.
+        # 99.9 / 100 differs from 2997 / 3000 in binary; a rank exactly at a bucket's end belongs to it, as in fortio.
         if bucket.count and (q <= share or math.isclose(q, share, rel_tol=1e-12)):
             inside = min(1.0, (q - previous) / (share - previous)) if share > previous else 1.0
             high = min(bucket.end_s, histogram.max_s)
@@ -107,9 +107,9 @@ def quantile(histogram: ExportedHistogram, q: float) -> BucketQuantile:
 
 
 def resolutions_of(histogram: ExportedHistogram) -> tuple[float, ...]:
-    """Every power of ten (and, without one, every other ``-r``) whose edges the exported buckets fit.
+    """Return the resolutions whose edges fit the exported buckets: powers of ten, or else any other ``-r``.
 
-    Few buckets fit more than one resolution; each of them is then a faithful reading.
+    A few buckets may fit several resolutions; each is then a correct reading.
     """
     fitting = tuple(r for r in _POWERS if _indices(histogram, r) is not None)
     if fitting:
@@ -122,14 +122,14 @@ def resolutions_of(histogram: ExportedHistogram) -> tuple[float, ...]:
 
 
 def rebuild(histogram: ExportedHistogram, resolution_s: float | None = None, *, name: str = "histogram") -> Histogram:
-    """Put an exported histogram back on its canonical edges; ``-r``, where it is not known, is inferred from them."""
+    """Put an exported histogram on its original edges; without ``resolution_s`` infer ``-r`` from the edges."""
     fitting = (resolution_s,) if resolution_s else resolutions_of(histogram)
     indices = _indices(histogram, fitting[0]) if fitting else None
     if indices is None:
-        asked = f" for -r {resolution_s:g}" if resolution_s else " for any -r"
+        which = f" for -r {resolution_s:g}" if resolution_s else " for any -r"
         raise UsageError(
-            f"{name}: its buckets do not lie on fortio's edges{asked} (-offset, or another generator's export?); "
-            "quantiles of this file alone still work, merging does not"
+            f"{name}: its buckets do not lie on fortio's edges{which} (-offset, or another generator's export?); "
+            "use the quantiles of this file alone, it cannot be merged"
         )
     counts = [0] * (len(EDGES) + 1)
     for index, bucket in zip(indices, histogram.buckets, strict=True):
@@ -139,15 +139,15 @@ def rebuild(histogram: ExportedHistogram, resolution_s: float | None = None, *, 
 
 
 def subtract(histogram: Histogram, errors: Histogram) -> Histogram:
-    """Only the successful requests: fortio's main histogram includes the failed ones.
+    """Return the histogram without failed requests, which fortio's main histogram includes.
 
-    The extremes stay those of all requests: which of them failed cannot be known from the counts.
+    The extremes remain those of all requests, because counts do not show which requests failed.
     """
     if histogram.resolution_s != errors.resolution_s:
         raise UsageError(f"-r {histogram.resolution_s:g} and {errors.resolution_s:g} cannot be subtracted")
     counts = tuple(a - b for a, b in zip(histogram.counts, errors.counts, strict=True))
     if min(counts) < 0:
-        raise UsageError("more failed requests than requests in a bucket: the two histograms are of different runs")
+        raise UsageError("a bucket has more failed requests than requests: the two histograms are of different runs")
     return Histogram(histogram.resolution_s, counts, histogram.min_s, histogram.max_s, histogram.sum_s - errors.sum_s)
 
 
@@ -156,9 +156,9 @@ def merge(
     resolutions_s: Sequence[float | None] | None = None,
     names: Sequence[str] | None = None,
 ) -> Histogram:
-    """Add the counts of several runs of equal ``-r``.
+    """Add the counts of several generators with equal ``-r``.
 
-    UsageError where the resolutions differ: the coarser buckets cannot be split, so the sum would be invented.
+    Raise UsageError if the resolutions differ: the coarser buckets cannot be split.
     """
     if not histograms:
         raise UsageError("nothing to merge: give at least one result")
@@ -170,14 +170,14 @@ def merge(
     sets = [{r} if r else set(resolutions_of(h)) for h, r, _ in filled]
     for (item, _, label), candidates in zip(filled, sets, strict=True):
         if not candidates:
-            rebuild(item, name=label)  # says why
+            rebuild(item, name=label)  # raises with the reason
     common = sorted(set.intersection(*sets))
     if not common:
-        said = "; ".join(
+        found = "; ".join(
             f"{label}: {' or '.join(f'{r:g}' for r in sorted(c))} s"
             for c, (_, _, label) in zip(sets, filled, strict=True)
         )
-        raise UsageError(f"results of different -r cannot be merged, their buckets do not line up ({said})")
+        raise UsageError(f"results of different -r cannot be merged, because their buckets do not line up ({found})")
     parts = [rebuild(h, common[0], name=label) for h, _, label in filled]
     return Histogram(
         resolution_s=common[0],
@@ -189,7 +189,7 @@ def merge(
 
 
 def crosscheck(result: FortioResult, log: pl.DataFrame, resolution_s: float | None = None) -> tuple[str, ...]:
-    """Everything in which a result and the access log of the same run disagree, in words; empty where they agree."""
+    """Return every disagreement between a result and the access log of the same run, as sentences."""
     try:
         counted = rebuild(result.latency, resolution_s, name=str(result.path.name))
     except UsageError as error:
@@ -197,19 +197,19 @@ def crosscheck(result: FortioResult, log: pl.DataFrame, resolution_s: float | No
     differences = [f"histogram and access log disagree: {d}" for d in agrees_with(counted, log["latency_s"].to_numpy())]
     failed = int((~log["ok"]).sum())
     if failed != result.error_count:
-        differences.append(f"the access log holds {failed} failed requests, the result says {result.error_count}")
+        differences.append(f"the access log has {failed} failed requests, the result {result.error_count}")
     return tuple(differences)
 
 
 def agrees_with(histogram: Histogram, latencies_s: NDArray[Any]) -> tuple[str, ...]:
-    """Compare the histogram with the access log of the same requests; empty where they agree.
+    """Return the disagreements between a histogram and the access log of the same requests.
 
-    The log is rounded to 1 us and an edge may lie inside that microsecond, so the cumulated count at an
-    edge must lie between the log's counts half a microsecond below and above it.
+    The log is rounded to 1 us, and an edge may lie inside that microsecond. So the cumulative count at an edge must lie
+    between the log's counts half a microsecond below and above it.
     """
     differences = []
     if histogram.count != len(latencies_s):
-        differences.append(f"the histogram holds {histogram.count} requests, the access log {len(latencies_s)}")
+        differences.append(f"the histogram has {histogram.count} requests, the access log {len(latencies_s)}")
     ordered = np.sort(np.asarray(latencies_s, dtype=np.float64))
     edges = np.array(EDGES, dtype=np.float64) * histogram.resolution_s
     slack = CLOCK_S / 2 + 1e-9
@@ -224,13 +224,13 @@ def agrees_with(histogram: Histogram, latencies_s: NDArray[Any]) -> tuple[str, .
 
 
 def _inner_edges(histogram: ExportedHistogram) -> list[float]:
-    # All but the first start and the last end, which the export replaced by the extremes.
+    # The export replaced the first start and the last end by the extremes.
     buckets = histogram.buckets
     return sorted({b.end_s for b in buckets[:-1]} | {b.start_s for b in buckets[1:]})
 
 
 def _indices(histogram: ExportedHistogram, resolution_s: float) -> list[int] | None:
-    """Canonical bucket of every exported one, or None where one does not fit this resolution."""
+    """Return the original bucket of each exported one; None if one does not fit this resolution."""
     edges = np.array(EDGES, dtype=np.float64) * resolution_s
     slack = _RELATIVE * np.maximum(edges, resolution_s)
     indices: list[int] = []

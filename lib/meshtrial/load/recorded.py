@@ -1,9 +1,9 @@
-"""Results that somebody already has: fortio or Nighthawk JSON and fortio access logs, as responses of one run each.
+"""Given results as responses of one run each: fortio or Nighthawk JSON, and fortio access logs.
 
-Opinion: a histogram quantile is given with its bucket as a bound, so a caller can flag a cell whose bucket is
-wider than the margin; settings that differ between files are listed by name before anything is compared.
-Limits: without an access log there is no corrected latency; a histogram that is not on fortio's edges keeps its
-failed requests (a note says so).
+Opinion: a histogram quantile has its bucket as a bound, so that a caller can flag a bucket that is wider than the
+margin. Settings that differ between files are listed by name before anything is compared.
+Limits: without an access log there is no corrected latency. If a histogram is not on fortio's edges, its failed
+requests remain in its quantiles, and a note reports this.
 """
 
 import math
@@ -21,70 +21,73 @@ from meshtrial.load.files import LONGEST_S, InputFileError, read_bytes
 from meshtrial.load.result import ExportedHistogram, FortioResult, read_result
 from meshtrial.load.settings import LoadSettings
 
-LONGEST_RUN_S = 1e8  # no run takes three years
-_FASTEST_RPS = 1e8  # no generator of one machine sends more
+LONGEST_RUN_S = 1e8  # three years, longer than any run
+_FASTEST_RPS = 1e8  # more than a generator on one machine sends
 _SLACK = 1e-6
-# Below 0 none of them says anything.
+# Settings that cannot be negative.
 _COUNTED = ("actual_duration_s", "requested_rps", "requested_duration_s", "requests", "threads", "users", "body_bytes")
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """One file, read as one run; numbers that no run has, or that contradict each other, are refused."""
+    """One file, read as one run; InputFileError for numbers that are impossible or contradict each other."""
 
     path: Path
     kind: str  # ``fortio``, ``nighthawk``, ``access log``, or another generator's form
     responses: Mapping[str, float]  # these and their bounds as in ``ingest.Measurement``
     bounds: Mapping[str, float]
-    settings: LoadSettings | None  # the load, of fortio its whole result; None for an access log, which has none
-    start_unix_s: float | None = None  # when it began, where the file says it
+    settings: LoadSettings | None  # the load, for fortio its whole result; None for an access log
+    start_unix_s: float | None = None  # None if the file does not contain it
     notes: tuple[str, ...] = ()
-    # How a file of this kind comes to hold further percentiles; empty where it holds all that its requests allow.
+    # How to get further percentiles into such a file; empty if it already has all that its requests allow.
     further: str = ""
 
     def __post_init__(self) -> None:
-        if why := impossible(self.responses, self.bounds) or (_of_no_run(self.settings) if self.settings else ""):
-            raise InputFileError(self.path, why)
+        reason = impossible(self.responses, self.bounds) or (
+            _impossible_setting(self.settings) if self.settings else ""
+        )
+        if reason:
+            raise InputFileError(self.path, reason)
 
 
 def impossible(responses: Mapping[str, float], bounds: Mapping[str, float]) -> str:
-    """Why these are not the numbers of one run, by what each is known to; empty where they may be."""
+    """Return why these cannot be the numbers of one run, given their bounds; empty if they can."""
     for name, value in responses.items():
         if name.startswith("latency_") and not 0 <= value <= LONGEST_S:
-            return f"holds a latency of {value:g} s"
+            return f"contains a latency of {value:g} s"
     requests, failed, rate = (responses.get(name) for name in ("requests", "error_ratio", "achieved_rps"))
     if failed is not None and not 0 <= failed <= 1:
-        return f"holds failed requests as {failed:g} times all of them"
+        return f"reports {failed:g} times as many failed requests as requests in total"
     if rate is not None and not 0 <= rate <= _FASTEST_RPS:
-        return f"holds a rate of {rate:g} a second"
+        return f"contains a rate of {rate:g} requests per second"
     if requests and rate and requests / rate > LONGEST_RUN_S:
-        return f"holds {requests:g} requests at {rate:g} a second: such a run takes years"
+        return f"contains {requests:g} requests at {rate:g} per second, which would take years"
     largest = responses.get("latency_max_s", math.inf)
     for key in (*QUANTILES, "mean"):
         name = f"latency_{key}_s"
-        known_to = bounds.get(name, 0.0) + bounds.get("latency_max_s", 0.0)
-        if largest < (responses.get(name, 0.0) - known_to) * (1 - _SLACK):
-            return f"its maximum is smaller than its {key}: it is damaged, or was edited"
+        bound = bounds.get(name, 0.0) + bounds.get("latency_max_s", 0.0)
+        if largest < (responses.get(name, 0.0) - bound) * (1 - _SLACK):
+            return f"its maximum is smaller than its {key}, so it is damaged or was edited"
     below, least = "", 0.0
     for key in QUANTILES:
         name = f"latency_{key}_s"
         if name in responses:
-            known_to = bounds.get(name, 0.0)
-            if responses[name] + known_to < least * (1 - _SLACK):
-                return f"its {key} is smaller than its {below}: it is damaged, or was edited"
-            below, least = key, max(least, responses[name] - known_to)
+            bound = bounds.get(name, 0.0)
+            if responses[name] + bound < least * (1 - _SLACK):
+                return f"its {key} is smaller than its {below}, so it is damaged or was edited"
+            below, least = key, max(least, responses[name] - bound)
     return ""
 
 
-def _of_no_run(settings: LoadSettings) -> str:
+def _impossible_setting(settings: LoadSettings) -> str:
     for field in fields(settings):
         value = getattr(settings, field.name)
         if isinstance(value, float) and not math.isfinite(value):
-            return f"holds a number that is too large: its {field.name} would be {value}"
+            return f"contains a number that is too large: its {field.name} would be {value}"
         if field.name in _COUNTED and value is not None and value < 0:
-            return f"holds {value:g} as its {field.name}"
+            return f"contains {value:g} as its {field.name}"
     lasted = settings.actual_duration_s
-    return f"lasted {lasted:g} s, it says" if lasted is not None and lasted > LONGEST_RUN_S else ""
+    return f"has a duration of {lasted:g} s" if lasted is not None and lasted > LONGEST_RUN_S else ""
 
 
 @dataclass(frozen=True)
@@ -92,15 +95,15 @@ class Difference:
     """A setting in which files differ."""
 
     setting: str
-    values: tuple[str, ...]  # distinct ones, in the order met
-    blocking: bool  # latencies are not comparable across it
+    values: tuple[str, ...]  # distinct, in order of the files
+    blocking: bool  # True if latencies are not comparable across it
 
     def __str__(self) -> str:
         return f"{self.setting} differs: {', '.join(self.values)}"
 
 
 def read_recorded(path: Path | str, sample_floor: float) -> Recorded:
-    """Read a result or an access log, told apart by how it starts; InputFileError with the file and the reason."""
+    """Read a result or an access log, distinguished by how it starts; InputFileError names file and reason."""
     path = Path(path)
     start = read_bytes(path)[:64].lstrip()
     if start.startswith((b"latency,", b'{"latency"')):
@@ -109,20 +112,20 @@ def read_recorded(path: Path | str, sample_floor: float) -> Recorded:
 
 
 def differences(results: Sequence[LoadSettings]) -> tuple[Difference, ...]:
-    """Settings that are not the same in all files; what a file does not say is not held against it."""
+    """Return settings that differ between files; a file without a setting is compatible with any value."""
     differing = []
     for setting in (field for field in fields(LoadSettings) if field.metadata):
-        values = list(dict.fromkeys(v for v in (getattr(r, setting.name) for r in results) if v is not None))
-        if len(values) > 1:
-            blocking = setting.metadata["blocking"]
-            differing.append(Difference(setting.metadata["label"], tuple(_in_words(v) for v in values), blocking))
+        values = (getattr(result, setting.name) for result in results)
+        distinct = tuple(_in_words(value) for value in dict.fromkeys(values) if value is not None)
+        if len(distinct) > 1:
+            differing.append(Difference(setting.metadata["label"], distinct, setting.metadata["blocking"]))
     return tuple(sorted(differing, key=lambda difference: not difference.blocking))
 
 
 def merge_results(results: Sequence[FortioResult], sample_floor: float) -> tuple[dict[str, float], dict[str, float]]:
-    """Pooled quantiles of several generators of ONE run, and their bounds: counts summed, then the quantile.
+    """Return pooled quantiles of several generators of ONE run, and their bounds, from the sum of their counts.
 
-    UsageError where the histograms' resolutions differ.
+    Raise UsageError if the histograms' resolutions differ.
     """
     names = [str(result.path) for result in results]
     merged = histogram.merge([r.latency for r in results], [r.resolution_s for r in results], names)
@@ -154,9 +157,9 @@ def _from_result(result: FortioResult, sample_floor: float) -> Recorded:
             whole = histogram.rebuild(result.latency, result.resolution_s)
             good = histogram.subtract(whole, histogram.rebuild(result.errors, whole.resolution_s)).export()
         except UsageError as error:
-            notes.append(f"failed requests are inside the quantiles: {error}")
+            notes.append(f"the quantiles include failed requests: {error}")
     elif result.error_count:
-        notes.append("failed requests are inside the quantiles: this version does not keep them apart")
+        notes.append("the quantiles include failed requests: this fortio version does not separate them")
     responses, bounds = histogram_quantiles(good, sample_floor)
     if good.count:
         responses |= {"latency_mean_s": good.mean_s, "latency_max_s": good.max_s}
@@ -171,7 +174,7 @@ def _from_result(result: FortioResult, sample_floor: float) -> Recorded:
 
 
 def histogram_quantiles(data: ExportedHistogram, sample_floor: float) -> tuple[dict[str, float], dict[str, float]]:
-    """Quantiles that the sample floor allows, each with the width of its bucket, in seconds."""
+    """Return quantiles that the sample floor allows, and the width of each one's bucket, in seconds."""
     responses: dict[str, float] = {}
     bounds: dict[str, float] = {}
     for name, q in QUANTILES.items():

@@ -1,8 +1,8 @@
 """fortio's result JSON as one frozen object: versions from 1.3 on, and Nighthawk's fortio export.
 
-Opinion: a field that a version does not write is None, never a default, so that nobody compares a
-guess. Numbers are accepted as strings, because Nighthawk writes counts that way (protobuf's JSON).
-Limits: the histogram is kept as exported; :mod:`meshtrial.load.histogram` gives it its edges back.
+Opinion: a field that a version does not write is None, never a default, so that no guess is compared. Numbers may be
+strings, because Nighthawk writes counts that way (protobuf's JSON).
+Limits: histograms keep the export's edges; :mod:`meshtrial.load.histogram` restores the original ones.
 """
 
 import base64
@@ -19,7 +19,7 @@ from meshtrial.load.settings import LoadSettings
 
 @dataclass(frozen=True)
 class Bucket:
-    """Requests with ``start_s < latency <= end_s``; the first bucket's start is the smallest latency."""
+    """Requests with ``start_s < latency <= end_s``; the first bucket also includes its start."""
 
     start_s: float
     end_s: float
@@ -28,10 +28,10 @@ class Bucket:
 
 @dataclass(frozen=True)
 class ExportedHistogram:
-    """A histogram as it stands in the file, in seconds, empty buckets left out."""
+    """A histogram as fortio exports it, in seconds and without empty buckets."""
 
     count: int
-    min_s: float  # it, the largest and the mean are 0 where there is none
+    min_s: float  # like maximum and mean 0 if there are no requests
     max_s: float
     mean_s: float
     sum_s: float | None
@@ -40,20 +40,20 @@ class ExportedHistogram:
 
 @dataclass(frozen=True, kw_only=True)
 class FortioResult(LoadSettings):
-    """One run of fortio, as it tells it: the load, and what was measured."""
+    """One run of fortio by its result file: settings and measurements."""
 
     path: Path
     closed_loop: bool
-    threads: int  # fortio may have lowered what was asked
+    threads: int  # used, which may be fewer than requested
     latency: ExportedHistogram  # all requests, failed ones INCLUDED
-    errors: ExportedHistogram | None  # the failed ones; None in versions that do not write it (before 1.17)
+    errors: ExportedHistogram | None  # the failed ones; None in versions before 1.17, which do not write it
     return_codes: Mapping[str, int] = field(default_factory=dict)
     addresses: Mapping[str, int] = field(default_factory=dict)
-    connect_mean_s: float | None = None  # until a TCP connection stood, where it was told
+    connect_mean_s: float | None = None  # time to establish a TCP connection
 
     @property
     def error_count(self) -> int:
-        """Failed requests: fortio's own count, or the return codes where a version does not write it."""
+        """Failed requests, by fortio's count or, in versions without it, by the return codes."""
         if self.errors is not None:
             return self.errors.count
         good = sum(n for code, n in self.return_codes.items() if _is_ok(code))
@@ -61,7 +61,7 @@ class FortioResult(LoadSettings):
 
 
 def read_result(path: Path | str) -> FortioResult:
-    """Read one fortio result, gzip or plain; InputFileError with the file and the reason where it is none."""
+    """Read one fortio result, gzip or plain; InputFileError names file and reason."""
     path = Path(path)
     text = read_text(path)
     try:
@@ -70,25 +70,25 @@ def read_result(path: Path | str) -> FortioResult:
         if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):
             raise InputFileError(path, f"the JSON is truncated (it ends in line {error.lineno})") from error
         raise InputFileError(path, f"is not JSON (line {error.lineno}: {error.msg})") from error
-    except (RecursionError, ValueError) as error:  # a number of thousands of digits, brackets in brackets
+    except (RecursionError, ValueError) as error:  # thousands of digits or of nested brackets
         raise InputFileError(path, f"is not a fortio result ({error})") from None
     if not isinstance(data, dict):
         raise InputFileError(path, f"is not a fortio result but a JSON {type(data).__name__}; one file holds one run")
     if data.get("error") or data.get("Error") is True:
-        words = ": ".join(str(data[key]) for key in ("message", "exception") if data.get(key))
-        raise InputFileError(path, f"fortio reports that this run failed ({words or 'no reason given'})")
+        reason = ": ".join(str(data[key]) for key in ("message", "exception") if data.get(key))
+        raise InputFileError(path, f"fortio reports that this run failed ({reason or 'no reason given'})")
     if data.get("DurationHistogram") is None:
         keys = ", ".join(list(data)[:5]) or "nothing"
-        raise InputFileError(path, f"is not a fortio result: no DurationHistogram (it holds {keys})")
+        raise InputFileError(path, f"is not a fortio result: there is no DurationHistogram (fields: {keys})")
     return _Reader(data, path, "fortio result").result()
 
 
-# Rounding of printed numbers, and nanoseconds that fall to either side of an edge: nonsense is wrong by more.
+# Tolerance for rounded numbers and for nanoseconds on either side of an edge.
 _SLACK = 1e-3
 
 
 def _is_ok(code: str) -> bool:
-    # fortio counts 2xx and 418 (its own "I am a teapot" fault) as good; gRPC's good answer is SERVING.
+    # fortio counts 2xx and 418 (its own "I am a teapot" fault) as successful; gRPC's success is SERVING.
     return code in ("SERVING", "OK", "418") or (len(code) == 3 and code.startswith("2"))
 
 
@@ -147,26 +147,27 @@ class _Reader(Fields):
             start, end, count = item.number("Start"), item.number("End"), item.integer("Count")
             if start is None or end is None or count is None:
                 raise self.broken(f"a bucket of {name} lacks a field")
-            self.sound(name, buckets[-1] if buckets else None, Bucket(start, end, count))
-            buckets.append(Bucket(start, end, count))
+            bucket = Bucket(start, end, count)
+            self.validate_bucket(name, buckets[-1] if buckets else None, bucket)
+            buckets.append(bucket)
         total = sum(bucket.count for bucket in buckets)
         count = exported.integer("Count")
         if count is None:
             raise self.broken(f"{name} has no Count")
         if count != total:
             raise InputFileError(
-                self.path, f"{name} does not add up: its buckets hold {total} requests, its Count is {count}"
+                self.path, f"{name} does not add up: its buckets contain {total} requests, its Count is {count}"
             )
         if count and (lacking := [key for key in ("Max", "Avg") if exported.number(key) is None]):
             raise self.broken(f"{name} has no {lacking[0]}")
-        # protobuf's JSON leaves out a smallest latency of 0.
+        # protobuf's JSON leaves out a minimum of 0.
         low, high, mean = (exported.number(key) or 0.0 for key in ("Min", "Max", "Avg"))
         if low < 0:
             raise InputFileError(self.path, f"{name}: the Min is {low:g}")
-        for one in buckets:
-            if one.count and (one.end_s < low * (1 - _SLACK) or one.start_s > high * (1 + _SLACK)):
-                shown = f"the bucket from {one.start_s:g} to {one.end_s:g}"
-                raise InputFileError(self.path, f"{name}: {shown} lies outside of Min {low:g} to Max {high:g}")
+        for bucket in buckets:
+            if bucket.count and (bucket.end_s < low * (1 - _SLACK) or bucket.start_s > high * (1 + _SLACK)):
+                label = f"the bucket from {bucket.start_s:g} to {bucket.end_s:g}"
+                raise InputFileError(self.path, f"{name}: {label} is not between Min {low:g} and Max {high:g}")
         if count and not low - _SLACK * abs(low) <= mean <= high + _SLACK * abs(high):
             raise InputFileError(self.path, f"{name}: the Avg {mean:g} is not between Min {low:g} and Max {high:g}")
         return ExportedHistogram(
@@ -178,17 +179,17 @@ class _Reader(Fields):
             buckets=tuple(buckets),
         )
 
-    def sound(self, name: str, before: Bucket | None, bucket: Bucket) -> None:
-        """Refuse a bucket that cannot be: latencies are not negative, and buckets follow each other."""
-        shown = f"{name}: the bucket from {bucket.start_s:g} to {bucket.end_s:g}"
+    def validate_bucket(self, name: str, before: Bucket | None, bucket: Bucket) -> None:
+        """Raise InputFileError for a bucket with impossible numbers, or that overlaps the one before."""
+        label = f"{name}: the bucket from {bucket.start_s:g} to {bucket.end_s:g}"
         if bucket.count < 0:
-            raise InputFileError(self.path, f"{shown} holds {bucket.count} requests")
+            raise InputFileError(self.path, f"{label} contains {bucket.count} requests")
         if bucket.end_s < bucket.start_s * (1 - _SLACK) or bucket.start_s < 0:
-            raise InputFileError(self.path, f"{shown} is reversed or negative")
+            raise InputFileError(self.path, f"{label} is reversed or negative")
         if bucket.end_s > LONGEST_S:
-            raise InputFileError(self.path, f"{shown}: no answer takes so long")
+            raise InputFileError(self.path, f"{label}: no answer takes that long")
         if before is not None and bucket.start_s < before.end_s - _SLACK * abs(before.end_s):
-            raise InputFileError(self.path, f"{shown} overlaps the one before, which ends at {before.end_s:g}")
+            raise InputFileError(self.path, f"{label} overlaps the previous one, which ends at {before.end_s:g}")
 
     def _from_nighthawk(self) -> bool:
         # Nighthawk labels its export, and protobuf writes 64-bit counts as strings; fortio does neither.
@@ -210,7 +211,7 @@ class _Reader(Fields):
         return values.number("Avg") if values.data.get("Count") else None
 
     def _payload_bytes(self) -> int | None:
-        # Go writes bytes as base64; a version that wrote plain text falls back to its length.
+        # Go writes bytes as base64; for versions that wrote plain text, use its length.
         value = self.data.get("Payload")
         if not isinstance(value, str):
             return None

@@ -1,29 +1,29 @@
-"""When fortio meant to send: planned offsets, lateness, and latency from the schedule.
+"""fortio's send schedule: planned offsets, lateness, and latency from the schedule.
 
-fortio measures from the actual send, and every connection waits for its answer, so the requests that a
-stall held up are the ones that look fast: coordinated omission (G. Tene, "How NOT to measure latency").
-The schedule is known, so it can be corrected. Every connection is a queue served in order:
+fortio measures from the actual send, and every connection waits for its answer. So requests that a stall held up look
+fast: coordinated omission (G. Tene, "How NOT to measure latency"). Because the schedule is known, this can be
+corrected. Every connection is a queue served in order:
 
-    corrected latency = latency + the time that the connection was still busy after the planned start
+    corrected latency = latency + the time for which the connection was still busy after the planned start
 
-- *catch-up* (fortio's default): every planned send happens, some late, and the busy time is read from the
-  log: end of the connection's previous request less the planned start, at least 0.
-- *no catch-up* (``-nocatchup``): overdue sends are skipped and leave a gap in ``iter``. Each is imputed
-  and flagged: it would have waited until the request that blocked its connection ended, and then have
-  taken the median latency of the successful requests of its generator. That is a lower bound (behind a
-  stall a queue forms); a skipped send has no latency as sent, only a corrected one.
-- In both modes, sends at the end that were due while their connection was blocked and never left (fortio
-  stops at the end of the duration) are imputed the same way.
+- *Catch-up* (fortio's default): every planned send happens, some late. The busy time is read from the log: end of the
+  connection's previous request less the planned start, at least 0.
+- *No catch-up* (``-nocatchup``): overdue sends are skipped, which leaves a gap in ``iter``. Each is imputed and
+  flagged: it would have waited until the blocking request ended, and then taken the median latency of its generator's
+  successful requests. That is a lower bound, because a queue forms behind a stall. A skipped send has only a corrected
+  latency.
+- In both modes, sends at the end that were due while their connection was blocked, and never left because fortio stops
+  at the end of the duration, are imputed in the same way.
 
-Not charged to the target is the generator's own lateness on a free connection: Go's timers wake up in
-whole milliseconds of epoll, which makes it uniform between 0 and 1 ms on an idle machine, several times a
-sub-millisecond latency. It stays visible: ``actual_start_s - scheduled_start_s`` has it, and :func:`lateness`
-counts it apart from what the target made late.
+The generator's own lateness on a free connection is not charged to the target. Go's timers wake up in whole
+milliseconds of epoll, so on an idle machine this lateness is uniform between 0 and 1 ms, several times a
+sub-millisecond latency. It remains visible as ``actual_start_s - scheduled_start_s``, and :func:`lateness` counts it
+separately from the target's.
 
-The offsets repeat fortio's arithmetic (periodic.go, ``runOne`` and ``runQPSSetup``) to the nanosecond:
-call i of N of a thread is due (i + i/(N-1)) / (qps/c) after the thread's start, and ``-uniform`` starts
-thread t after t/qps. ``-jitter`` moves every send by up to a tenth of the wait before it; what was drawn is
-not told, so the plan is the one without it, and a send that is late by no more is in time.
+The offsets repeat fortio's arithmetic (periodic.go, ``runOne`` and ``runQPSSetup``) to the nanosecond. Call i of N of a
+thread is due (i + i/(N-1)) / (qps/c) after the thread's start. With ``-uniform`` thread t starts after t/qps.
+``-jitter`` moves every send by up to a tenth of the wait before it. The drawn amounts are unknown, so the plan is the
+one without jitter, and a send that is late by at most that much is on time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,55 +35,55 @@ from meshtrial.load.quantiles import COLUMNS
 from meshtrial.load.result import FortioResult
 
 MIN_LATE_S = 1e-3
-_JITTER = 1 / 9  # of an interval: a tenth of the wait, which is longer behind a send that was moved ahead
-# Requests that are looked at together, whole connections: what is reckoned on the way needs memory for these alone.
+_JITTER = 1 / 9  # of an interval: a tenth of the wait, which is longer after a send that was moved forward
+# Requests processed at once, in whole connections, to limit the memory of intermediate results.
 TOGETHER = 1 << 20
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """An open-rate plan of one generator."""
+    """The open-rate schedule of one generator."""
 
     rps: float  # over its threads
     threads: int
     calls_per_thread: int  # after fortio's integer division
-    leftover: int = 0  # calls more of thread 0 (only with an exact number of calls)
+    leftover: int = 0  # further calls of thread 0 (only with an exact number of calls)
     uniform: bool = False
     catchup: bool = True
     jitter: bool = False
 
     @property
     def interval_s(self) -> float:
-        """Time between two sends of one connection."""
+        """Seconds between two sends of one connection."""
         return self.threads / self.rps
 
     @property
     def planned(self) -> int:
-        """Requests that the plan holds."""
+        """The number of planned requests."""
         return self.calls_per_thread * self.threads + self.leftover
 
     @property
     def late_after_s(self) -> float:
-        """A send is late when the connection's next one was already due, and at least 1 ms."""
+        """Seconds after which a send is late: the connection's next send was due, and at least 1 ms."""
         return max(self.interval_s, MIN_LATE_S)
 
     @property
     def last_send_s(self) -> float:
-        """Planned start of the last send, after the start of the run."""
+        """Planned start of the last send, in seconds after the start of the run."""
         # The stretch i/(N-1) puts the last of N calls N intervals after the thread's start.
         first_thread = (self.calls_per_thread + self.leftover) * self.interval_s
         delay = (self.threads - 1) / self.rps if self.uniform else 0.0
         last = max(first_thread, self.calls_per_thread * self.interval_s + delay)
-        # Of two calls the wait is two intervals long, of many one.
+        # The wait between two calls is two intervals if there are only two, and one if there are many.
         wait = self.interval_s * (1 + 1 / max(1, self.calls_per_thread - 1))
         return last + _JITTER * wait if self.jitter else last
 
     def calls_of(self, thread: pl.Expr) -> pl.Expr:
-        """Planned calls of a thread."""
+        """Return the number of planned calls of a thread."""
         return pl.when(thread == 0).then(self.calls_per_thread + self.leftover).otherwise(self.calls_per_thread)
 
     def offset_ns(self, thread: pl.Expr, iteration: pl.Expr) -> pl.Expr:
-        """Planned start of a call, in nanoseconds after the start of the run."""
+        """Return the planned start of a call, in nanoseconds after the start of the run."""
         per_thread = self.rps / self.threads
         i = iteration.cast(pl.Float64)
         due = (i + i / (self.calls_of(thread) - 1)) / per_thread
@@ -96,20 +96,20 @@ class Schedule:
 
 
 def schedule_of(result: FortioResult, arguments: Sequence[str] = ()) -> Schedule | None:
-    """The plan of a run; None for a closed loop, an endless run, or a file that does not say.
+    """Return the schedule of a run; None for a closed loop, an endless run, or a file without the settings.
 
-    The rate is taken from the command line, where it is known: the file rounds it to nine digits.
+    The rate comes from the command line if it is known, because the file rounds it to nine digits.
     """
     if result.closed_loop or result.generator != "fortio" or result.threads < 1:
         return None
-    asked = argument(arguments, "-qps")
-    rps = float(asked) if asked else result.requested_rps
+    option = argument(arguments, "-qps")
+    rps = float(option) if option else result.requested_rps
     if not rps or rps <= 0:
         return None
     flags = {"uniform": bool(result.uniform), "catchup": result.catchup is not False, "jitter": bool(result.jitter)}
     if result.exactly:
-        each, left = divmod(result.exactly, result.threads)
-        return Schedule(rps, result.threads, each, left, **flags) if each > 1 else None
+        each, leftover = divmod(result.exactly, result.threads)
+        return Schedule(rps, result.threads, each, leftover, **flags) if each > 1 else None
     if not result.requested_duration_s:
         return None
     each = max(2, int(rps * result.requested_duration_s)) // result.threads
@@ -117,7 +117,7 @@ def schedule_of(result: FortioResult, arguments: Sequence[str] = ()) -> Schedule
 
 
 def argument(arguments: Sequence[str], flag: str) -> str | None:
-    """The value of a command-line flag, written ``-flag value`` or ``-flag=value``."""
+    """Return the value of a command-line flag, written ``-flag value`` or ``-flag=value``; None if absent."""
     for i, item in enumerate(arguments):
         if item.startswith(flag + "="):
             return item.partition("=")[2]
@@ -127,12 +127,12 @@ def argument(arguments: Sequence[str], flag: str) -> str | None:
 
 
 def with_schedule(frame: pl.DataFrame, schedule: Schedule | None, start_unix_ns: int, origin_ns: int) -> pl.DataFrame:
-    """Add planned and actual start, and the corrected latency; impute what never left.
+    """Add planned start, actual start and corrected latency, and impute sends that never left.
 
-    ``frame`` is in the order of :func:`meshtrial.load.accesslog.read_access_log`.
-    ``start_unix_ns`` is the start of this generator's schedule, ``origin_ns`` that of the earliest generator's, to
-    which the two starts are relative. Without a schedule (a closed loop) the planned start and the corrected latency
-    stay null, and nothing is imputed. An imputed row has no actual start, latency, ok or code.
+    ``frame`` is in the order of :func:`meshtrial.load.accesslog.read_access_log`. ``start_unix_ns`` is the start of
+    this generator's schedule, ``origin_ns`` that of the earliest generator, to which both starts are relative. Without
+    a schedule (a closed loop) planned start and corrected latency are null, and nothing is imputed. An imputed row has
+    no actual start, latency, ok or code.
     """
     service_s = _service_s(frame)
     return pl.concat(
@@ -141,7 +141,7 @@ def with_schedule(frame: pl.DataFrame, schedule: Schedule | None, start_unix_ns:
 
 
 def _by_connections(frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """Some connections at a time of a frame that is sorted by them; at least one part."""
+    """Yield parts of a frame that is sorted by connection, each with whole connections; at least one part."""
     start, threads = 0, frame["thread"]
     while start == 0 or start < frame.height:
         stop = min(start + TOGETHER, frame.height)
@@ -162,7 +162,7 @@ def _scheduled(
         return sent.select(*_columns(null.alias("scheduled_start_s"), null.alias("corrected_latency_s")))
     due_ns = schedule.offset_ns(pl.col("thread"), pl.col("iter")) + start_unix_ns
     ended_ns = pl.col("start_unix_ns") + (pl.col("latency_s") * 1e9).cast(pl.Int64)
-    # Sorted, so that a connection's request before this one is the row before: much cheaper than by groups.
+    # The frame is sorted, so a connection's previous request is the previous row, which is cheaper than grouping.
     free_ns = pl.when(pl.col("thread") == pl.col("thread").shift(1)).then(ended_ns.shift(1))
     busy_s = (free_ns - pl.col("due_ns")).clip(0).fill_null(0) / 1e9
     sent = sent.with_columns(due_ns.alias("due_ns")).with_columns(
@@ -176,18 +176,18 @@ def _scheduled(
 
 @dataclass(frozen=True)
 class Lateness:
-    """Late sends by what held them up."""
+    """Late sends by cause."""
 
-    target: int  # their connection would still have been busy with a perfect generator: the answers were late
-    generator: int  # their connection would have been free: the generator's own timers, or what they had put off before
+    target: int  # the connection would have been busy even with a perfect generator, because answers were late
+    generator: int  # the connection would have been free: the generator's timers, or earlier sends that they delayed
 
 
 def lateness(frame: pl.DataFrame, schedule: Schedule) -> Lateness:
-    """Sends of one generator that left (or, imputed, would have left) too late against the schedule.
+    """Count sends of one generator that left (or, imputed, would have left) too late by the schedule.
 
-    A generator that wakes up late sends what is overdue back to back, so that a connection is busy with requests that
-    should have been over. What the target alone makes late is the queue of the measured latencies behind sends that are
-    all in time: wait = max(0, wait before + latency before - time between the two planned sends) (Lindley 1952).
+    A generator that wakes up late sends overdue requests back to back, so a connection is busy with requests that
+    should have ended. The target's lateness alone is the queue of measured latencies if every send were on time:
+    wait = max(0, previous wait + previous latency - time between the two planned sends) (Lindley 1952).
     """
     service_s = _service_s(frame)
     parts = [_lateness(part, schedule, service_s) for part in _by_connections(frame)]
@@ -195,12 +195,12 @@ def lateness(frame: pl.DataFrame, schedule: Schedule) -> Lateness:
 
 
 def _lateness(frame: pl.DataFrame, schedule: Schedule, service_s: float) -> Lateness:
-    # An imputed send would have left when its connection was free: its corrected latency less the service time.
+    # An imputed send would have left once its connection was free: its corrected latency less the service time.
     held_up = pl.col("corrected_latency_s") - service_s
     imputed = int(frame.filter("imputed").select((held_up > schedule.late_after_s).sum()).item())
     served = pl.col("latency_s").cum_sum().over("thread") - pl.col("latency_s")
     queue = frame.filter(~pl.col("imputed")).with_columns(served.alias("served"))
-    # The recursion in closed form: a send leaves after the latest of all (planned before + latencies since).
+    # Lindley's recursion in closed form: a send leaves at the maximum over (earlier plan + latencies since then).
     left = (pl.col("scheduled_start_s") - pl.col("served")).cum_max().over("thread") + pl.col("served")
     waits = queue.select(
         (left - pl.col("scheduled_start_s") > schedule.late_after_s).alias("target"),
@@ -213,7 +213,7 @@ def _lateness(frame: pl.DataFrame, schedule: Schedule, service_s: float) -> Late
 def _held_up(
     sent: pl.DataFrame, schedule: Schedule, service_s: float, start_unix_ns: int, origin_ns: int
 ) -> pl.DataFrame:
-    """Rows for the sends that are missing behind a request, blocked by it."""
+    """Return imputed rows for sends that a request before them blocked."""
     following = pl.when(pl.col("thread") == pl.col("thread").shift(-1)).then(pl.col("iter").shift(-1))
     planned = schedule.calls_of(pl.col("thread")).cast(pl.Int64)
     gaps = sent.select(
@@ -226,7 +226,7 @@ def _held_up(
     rows = gaps.with_columns(pl.int_ranges("first", "stop").alias("iter")).explode("iter")
     due = schedule.offset_ns(pl.col("thread"), pl.col("iter")) + start_unix_ns
     rows = rows.with_columns(due.alias("due_ns"))
-    # Behind the last request only what was due while it blocked: the rest of a run that was stopped is not missing.
+    # After the last request, only sends due while it blocked were lost; the rest of a stopped run is not missing.
     rows = rows.filter(~pl.col("trailing") | (pl.col("due_ns") <= pl.col("free_ns")))
     wait_s = (pl.col("free_ns") - pl.col("due_ns")).clip(0) / 1e9
     return rows.select(
@@ -243,13 +243,13 @@ def _held_up(
 
 
 def _service_s(frame: pl.DataFrame) -> float:
-    """Median latency of the successful requests; of all where none succeeded."""
+    """Return the median latency of the successful requests, or of all requests if none succeeded."""
     good = frame.select(pl.col("latency_s").filter(pl.col("ok").fill_null(False))).to_series()
     value = (good if good.len() else frame["latency_s"].drop_nulls()).median()
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-def _columns(*given: pl.Expr) -> list[pl.Expr]:
-    """The columns of a scheduled frame in their order, some of them given."""
-    named = {expression.meta.output_name(): expression for expression in given}
+def _columns(*computed: pl.Expr) -> list[pl.Expr]:
+    """Return the columns of a scheduled frame in order, with computed ones in place of existing ones."""
+    named = {expression.meta.output_name(): expression for expression in computed}
     return [named.get(name, pl.col(name)) for name in COLUMNS if name not in ("slice", "generator")]

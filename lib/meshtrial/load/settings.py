@@ -1,6 +1,6 @@
-"""What a load generator says of the load that it was asked for, and of what became of it.
+"""A load generator's settings and totals, as far as its file contains them.
 
-Opinion: what a file does not say is None, never a default, so that nobody compares a guess.
+Opinion: a setting that a file does not contain is None, never a default, so that no guess is compared.
 """
 
 from dataclasses import dataclass, field
@@ -8,33 +8,33 @@ from typing import Any
 
 
 def compared(label: str, *, blocking: bool = False) -> Any:
-    """A field in which files may differ: what a reader calls it, and whether a difference forbids the comparison."""
+    """Declare a setting in which files may differ: its label, and whether a difference forbids a comparison."""
     return field(default=None, metadata={"label": label, "blocking": blocking})
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadSettings:
-    """The load of one run, as far as its file says; None where it does not."""
+    """The load of one run; None for everything that its file does not contain."""
 
     generator: str = field(metadata={"label": "load generator", "blocking": True})  # ``fortio``, ``wrk2``, ...
-    # `fast` or `std` (fortio's two HTTP clients: never comparable with each other), `grpc`, `tcp`, `udp`
+    # `fast` or `std` (fortio's two HTTP clients, never comparable with each other), `grpc`, `tcp` or `udp`.
     client: str | None = compared("client", blocking=True)
     version: str | None = compared("version")
     run_type: str | None = None
     labels: str | None = None
     url: str | None = None
-    start_unix_ns: int | None = None  # wall clock at which it began
-    closed_loop: bool | None = compared("closed loop", blocking=True)  # sent as fast as answers came
+    start_unix_ns: int | None = None  # by the wall clock
+    closed_loop: bool | None = compared("closed loop", blocking=True)  # True if it sends as fast as answers arrive
     requested_rps: float | None = compared("rate (rps)", blocking=True)  # None for a closed loop
-    requested_duration_s: float | None = compared("duration (s)")  # None for `exactly`, or until interrupted
+    requested_duration_s: float | None = compared("duration (s)")  # None for `exactly`, or an endless run
     exactly: int | None = compared("number of calls")
     actual_rps: float | None = None
     actual_duration_s: float | None = None
     threads: int | None = compared("connections", blocking=True)  # each a closed loop of its own
-    # Where their number was the same all along.
+    # Only if their number was constant.
     users: int | None = compared("virtual users", blocking=True)
-    requests: int | None = None  # all that were sent in `actual_duration_s`
-    sent_share: float | None = None  # of what should have been; None where the asked rate tells it, or nothing does
+    requests: int | None = None  # sent in `actual_duration_s`
+    sent_share: float | None = None  # of the planned requests; None if it follows from the rate, or is unknown
     uniform: bool | None = compared("uniform")
     jitter: bool | None = compared("jitter")
     catchup: bool | None = compared("catch-up")  # False is fortio's `-nocatchup`
@@ -42,6 +42,6 @@ class LoadSettings:
     h2: bool | None = compared("HTTP/2", blocking=True)
     payload_bytes: int | None = compared("payload (bytes)", blocking=True)
     timeout_s: float | None = compared("timeout (s)")
-    sockets: int | None = None  # opened, those of fortio's warm-up call included; None for gRPC
+    sockets: int | None = None  # opened, including those of fortio's warm-up call; None for gRPC
     resolution_s: float | None = compared("histogram resolution (s)")  # fortio's `-r`
-    body_bytes: float | None = None  # mean size of the answers
+    body_bytes: float | None = None  # mean size of an answer

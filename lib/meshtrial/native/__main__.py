@@ -1,4 +1,4 @@
-"""``python -m meshtrial.native build [NAME...] | find NAME | version NAME | licences``: what set-up calls."""
+"""The command line ``python -m meshtrial.native``, which set-up calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TextIO
 
 from meshtrial.errors import MeshtrialError, UsageError
 from meshtrial.native import build, build_forkserver, find, licences, version
-from meshtrial.native.toolchain import say
+from meshtrial.native.toolchain import print_line
 from meshtrial.signals import interruptible
 
 USAGE = "usage: python -m meshtrial.native build [NAME...] | find NAME | version NAME | licences"
@@ -34,14 +34,15 @@ def main(argv: Sequence[str], out: TextIO = sys.stdout, err: TextIO = sys.stderr
         print(f"native: {error}", file=err)
         return error.exit_code
     except KeyboardInterrupt:
-        print("native: stopped; run it again to go on from Go's cache", file=err)
+        print("native: stopped; run it again to continue with what Go has already compiled", file=err)
         return 130
     return 0
 
 
 def _build(names: Sequence[str], out: TextIO) -> None:
     if platform.system() != "Linux":
-        say(out, f"nothing to build: these programs are for backend=local, which {platform.system()} cannot run")
+        system = platform.system()
+        print_line(out, f"nothing to build: these programs serve backend=local, which cannot run on {system}")
         return
     with interruptible():
         build(names, out)

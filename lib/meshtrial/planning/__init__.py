@@ -1,1 +1,1 @@
-"""How many blocks a margin costs on this machine, from a study that was recorded on it."""
+"""How many blocks a margin needs on this machine, from a study that was recorded on it."""

@@ -1,8 +1,8 @@
-"""Programs that were built for debugging, by what they say of themselves: measured, they say nothing of a release.
+"""Programs that were built for debugging, as their versions report: their cost is not that of a release.
 
-Envoy's version ends in RELEASE or DEBUG, linkerd-proxy and ztunnel tell the profile that Cargo built them with. A debug
-build was taken for a mesh's cost before, four times too large (istio/istio#49829).
-Limits: a program that tells nothing is not suspected, and a release with assertions left in says RELEASE.
+Envoy's version ends in RELEASE or DEBUG; linkerd-proxy and ztunnel report the profile that Cargo built them with. A
+debug build was once mistaken for a mesh's cost, four times too large (istio/istio#49829).
+Limits: a program that reports nothing is not suspected, and a release with assertions left in reports RELEASE.
 """
 
 import re
@@ -16,7 +16,7 @@ _RELEASES = {"release", "symbols-release"}  # the second, ztunnel's, is the firs
 
 
 def not_released(runs: Iterable[RunRecord]) -> dict[tuple[str, str], list[str]]:
-    """Treatments by a program and the word for its build, where that is no release; each treatment once."""
+    """Return treatments by a program and its build, where that is not a release; each treatment once."""
     found: dict[tuple[str, str], dict[str, None]] = {}
     for run in runs:
         for program, word in _told(run.versions):

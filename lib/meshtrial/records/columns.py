@@ -1,4 +1,4 @@
-"""The columns of every table, declared once: in Parquet files, in exports, in frames of the public functions."""
+"""The columns of every table, declared once, for Parquet files, exports and frames of the public functions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ _RUN: dict[str, Column] = {
     "sequence": Column(pl.Int32, "", "from 0; place in the whole plan"),
     "treatment": Column(pl.String, "", "data plane and features, e.g. sidecar+mtls"),
     "app": Column(pl.String, "", "application behind it"),
-    "attempt": Column(pl.Int32, "", "1, or 2 for the one repeat of an invalid run inside its block"),
+    "attempt": Column(pl.Int32, "", "1, or 2 for the one repeat of a failed run inside its block"),
     "start_unix_s": Column(pl.Float64, "s", "when the run began, since 1970"),
     "valid": Column(pl.Boolean, "", "all checks passed, of load and of the treatment"),
     "included": Column(pl.Boolean, "", "takes part in the inference"),
@@ -81,7 +81,7 @@ _KINDS: dict[Any, Any] = {
 
 
 def _declared_by(row: type) -> dict[str, Column]:
-    """Columns of a dataclass whose fields say their meaning, and their unit where they have one."""
+    """Return the columns of a dataclass whose fields are annotated with their meaning and, where it exists, a unit."""
     hints = {name: get_args(hint) for name, hint in get_type_hints(row, include_extras=True).items()}
     return {name: Column(_KINDS[hint], "".join(unit), meaning) for name, (hint, meaning, *unit) in hints.items()}
 
@@ -97,39 +97,39 @@ FRAMES: dict[str, dict[str, Column]] = {
 
 
 def kinds(described: Mapping[str, Column]) -> dict[str, Any]:
-    """The columns' types by name."""
+    """Return the columns' types by name."""
     return {name: one.kind for name, one in described.items()}
 
 
 def kinds_of(row: type) -> dict[str, Any]:
-    """The types of the columns that a dataclass's fields become."""
+    """Return the types of the columns that a dataclass's fields become."""
     return {name: _KINDS[hint] for name, hint in get_type_hints(row).items()}
 
 
 def run_columns(run: RunRecord, included: bool) -> dict[str, Any]:
-    """A run's own part of a row of :data:`RUNS` and of :data:`RESPONSES`."""
+    """Return a run's columns in a row of :data:`RUNS` or :data:`RESPONSES`."""
     known = vars(run) | {"block": run.repetition, "included": included}
     return {name: known[name] for name in _RUN}
 
 
 def frame_of(rows: Sequence[Mapping[str, Any]], described: Mapping[str, Column]) -> pl.DataFrame:
-    """Rows as a frame of exactly these columns."""
+    """Return rows as a frame of exactly these columns."""
     return pl.DataFrame({name: [row[name] for row in rows] for name in described}, schema=kinds(described))
 
 
 def verdict_frame(rows: Sequence[VerdictRow]) -> pl.DataFrame:
-    """Verdict rows as a frame of all their columns."""
+    """Return verdict rows as a frame of all their columns."""
     return frame_of([row.to_dict() for row in rows], VERDICTS)
 
 
 def write_requests(requests: pl.DataFrame, path: Path) -> None:
-    """Every request as Parquet, a piece after another: there is no second copy of all of them."""
+    """Write every request as Parquet, piece by piece, so that memory never holds a second copy of all."""
     texts = [name for name, kind in requests.schema.items() if kind == pl.Categorical]
     requests.lazy().with_columns(pl.col(texts).cast(pl.String)).sink_parquet(path, compression="zstd")
 
 
 def read_frame(path: Path, next_step: str = "restore it from a backup") -> pl.DataFrame:
-    """A Parquet file; RecordError with its name, the reason and what to do next where it cannot be read."""
+    """Return a Parquet file's content; RecordError with its name, the reason and the next step if it is unreadable."""
     try:
         return pl.read_parquet(path, glob=False, hive_partitioning=False)
     except (OSError, pl.exceptions.PolarsError) as error:

@@ -1,4 +1,4 @@
-"""A recorded study, read back whole: what the statistics and the report start from."""
+"""A recorded study, read back completely, from which statistics and reports are made."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,18 +26,18 @@ class StudyData:
     plan: Plan
     environment: Mapping[str, Any]  # `environment.json`
     runs: tuple[RunRecord, ...]  # every attempt of every run, in the order of the plan
-    # `runs.parquet`: a row a run and response, columns `RUNS_SCHEMA`. `included` says whether the row's block
-    # takes part in the inference.
+    # `runs.parquet`: one row per run and response, with the columns `RUNS_SCHEMA`. `included` is whether the run takes
+    # part in the inference.
     table: pl.DataFrame
     verdicts: tuple[VerdictRow, ...] = ()  # `verdicts.json`; empty before the analysis
 
     @cached_property
     def inclusions(self) -> Mapping[str, Inclusion]:
-        """Of each load, which runs take part in the inference, and which ones excluded treatments and blocks."""
+        """For each load, the runs that take part in the inference, and those that excluded treatments and blocks."""
         return {load.label: include(self.plan, self.runs, load.label) for load in self.plan.study.loads}
 
     def find_run(self, run_id: str, attempt: int = 1) -> RunRecord:
-        """One attempt of a run.
+        """Return one attempt of a run.
 
         UsageError when there is none.
         """
@@ -47,20 +47,20 @@ class StudyData:
         raise UsageError(f"run {run_id!r}, attempt {attempt}: no such run; study.runs() lists those there are")
 
     def run_folder(self, run: RunRecord) -> Path:
-        """Where a run's raw data lies."""
+        """Return the folder of a run's raw data."""
         return run_folder(self.path, run.run_id, run.attempt)
 
     def latency(self, run: RunRecord) -> pl.DataFrame:
-        """A row a request: scheduled_start_s, actual_start_s (from the run's start), latency_s, ok, code, ..."""
+        """Return one row per request, with the columns of `columns.REQUESTS`."""
         path = self.run_folder(run) / "latency.parquet"
         if "requests" in packed.left_out(self.path) and not path.exists():
             raise RecordError(f"{self.path.name}: its requests were left out when it was packed")
         return read_frame(path)
 
     def series(self, run: RunRecord) -> pl.DataFrame:
-        """The run's course, second by second: columns :data:`meshtrial.records.series.COLUMNS`.
+        """Return the run second by second, with the columns :data:`meshtrial.records.series.COLUMNS`.
 
-        Of a run that was recorded without one it is made from the requests; without these it is empty.
+        For a run that was recorded without a series it is made from the requests; without these it is empty.
         """
         path = self.run_folder(run) / series.FILE
         if path.exists():
@@ -71,9 +71,9 @@ class StudyData:
             return series.empty()
 
     def courses(self, runs: Sequence[RunRecord]) -> pl.DataFrame:
-        """`series` of several runs in one frame, with ``run``, the place of each among them.
+        """Return `series` of several runs in one frame, with the index of each in the column ``run``.
 
-        Thousands of small files are read at once; one by one takes a large study's report most of its time.
+        Thousands of small files are read together, because reading them singly took most of a large report's time.
         """
         places = {str(self.run_folder(run) / series.FILE): place for place, run in enumerate(runs)}
         there = {path for path in places if Path(path).exists()}
@@ -87,9 +87,9 @@ class StudyData:
         return pl.concat(frames) if frames else series.empty().with_columns(pl.lit(0, pl.Int32).alias("run"))
 
     def logs(self, run: RunRecord) -> dict[str, Path]:
-        """The logs that were kept of a run, by name.
+        """Return the kept logs of a run by name.
 
-        RecordError when they were left out of a packed study.
+        RecordError if they were left out of a packed study.
         """
         folder = self.run_folder(run) / "logs"
         if "logs" in packed.left_out(self.path) and not folder.is_dir():
@@ -98,18 +98,18 @@ class StudyData:
 
     @property
     def began_unix_s(self) -> float | None:
-        """When its first run began; None before there is one."""
+        """When the first run began; None before there is one."""
         return min((run.start_unix_s for run in self.runs), default=None)
 
     def included_runs(self) -> tuple[RunRecord, ...]:
-        """Runs whose blocks take part in the inference."""
+        """Return the runs that take part in the inference."""
         kept = self.table.filter(pl.col("included")).select("run_id", "attempt").unique()
         keys = set(kept.iter_rows())
         return tuple(run for run in self.runs if (run.run_id, run.attempt) in keys)
 
 
 def _read_together(paths: Sequence[str], places: Mapping[str, int]) -> pl.DataFrame:
-    """Series of these files; one that cannot be read is named as where it is read alone."""
+    """Return the series of these files; RecordError names one that cannot be read."""
     try:
         whole = pl.read_parquet(list(paths), include_file_paths="path", glob=False, hive_partitioning=False)
     except (OSError, pl.exceptions.PolarsError):
@@ -119,10 +119,10 @@ def _read_together(paths: Sequence[str], places: Mapping[str, int]) -> pl.DataFr
 
 
 def subset(data: StudyData, treatments: Sequence[str] = (), loads: Sequence[str] = ()) -> StudyData:
-    """The rows, runs and verdicts of some treatments and loads, to be looked at; what is judged is always the whole.
+    """Return the rows, runs and verdicts of some treatments and loads, for display; verdicts are always of the whole.
 
-    What the treatments are compared with stays, and so do the study's baseline and its twin. UsageError for a treatment
-    or load that the study does not have.
+    The treatments' baselines are kept, and so are the study's baseline and its twin. UsageError for a treatment or load
+    that the study does not have.
     """
     study = data.plan.study
     named = [treatment.name for treatment in study.treatments]
@@ -132,7 +132,7 @@ def subset(data: StudyData, treatments: Sequence[str] = (), loads: Sequence[str]
     kept = set(treatments or named) | {study.baseline.name, *([study.twin.name] if study.twin else [])}
     kept |= {row.baseline for row in data.verdicts if row.treatment in kept}
     at = set(loads or labels)
-    # The treatments stay in the plan: a treatment keeps its colour, and a family its size.
+    # The plan keeps all treatments, so that a treatment keeps its colour and a family its size.
     plan = replace(
         data.plan,
         study=replace(study, loads=tuple(load for load in study.loads if load.label in at)),

@@ -1,4 +1,4 @@
-"""What recorded studies there are: the samples that come with the checkout, and those recorded or unpacked here."""
+"""The recorded studies: the samples of the checkout, and those recorded or unpacked on this machine."""
 
 from pathlib import Path
 
@@ -10,20 +10,20 @@ SAMPLE = paths.CHECKOUT / "data" / "sample"
 
 
 def listing() -> dict[str, Path]:
-    """``<study>-<UTC>-<hash>`` to folder or packed file, the samples first, then the newest; each once."""
+    """Return folder or packed file by ``<study>-<UTC>-<hash>``, first the samples, then the newest; each once."""
     recorded = _folders(paths.studies_root())
-    # A sample that was unpacked once is opened where it lies.
+    # A sample that has been unpacked is opened in its folder.
     shipped = {name: recorded.get(name, path) for name, path in samples().items()}
     return shipped | {name: path for name, path in recorded.items() if name not in shipped}
 
 
 def samples() -> dict[str, Path]:
-    """Those of the checkout alone, folders before packed ones."""
+    """Return the samples of the checkout, folders before packed ones."""
     return _folders(SAMPLE) | {path.stem: path for path in sorted(SAMPLE.glob(f"*{packed.SUFFIX}"))}
 
 
 def recorded_in(root: Path, study: str = "*") -> list[Path]:
-    """The folders of recorded studies, of all or of those of one name, the oldest of each name first."""
+    """Return the folders of recorded studies, of all or of one name, the oldest of each name first."""
     return sorted(path.parent for path in root.glob(f"{study}/*/{PLAN}"))
 
 

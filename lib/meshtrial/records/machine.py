@@ -1,7 +1,7 @@
-"""What files that are about to be published tell of the machine that made them, for whoever publishes them to judge.
+"""Names of files and clusters of one machine in files that are to be published, so that the publisher can decide.
 
-Records of today hold no path; older ones do, and a record is never changed. What a reader needs stays: CPU, kernel,
-versions, the cluster's and its nodes' names, to which placements refer.
+Present records hold no paths, but older ones do, and a record is never changed. CPU, kernel, versions and the names of
+the cluster and its nodes are not listed, because readers need them and placements refer to them.
 """
 
 import json
@@ -12,18 +12,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-# Folders that people and sessions have; those of systems (/usr, /etc) are the same on every machine.
+# Folders of users and sessions; those of systems (/usr, /etc) are the same on every machine.
 _PATH = re.compile(r"""(?<![\w.:/-])/(?:home|Users|root|tmp|private|mnt|media|srv|Volumes)/[^\s"'`,;:|<>)\]}]+""")
 _TEXTS = {".json", ".txt", ".log", ".html", ".md", ".yaml"}
 
 
 def told(files: Iterable[Path]) -> list[str]:
-    """What files name of a machine, a line for each kind of file and field: paths, and a kubeconfig's context."""
+    """Return a line for each kind of file and field that names a path or a kubeconfig's context."""
     counted: Counter[tuple[str, str]] = Counter()
     examples: dict[tuple[str, str], str] = {}
     for path in files:
         if path.suffix in _TEXTS:
-            found = {(path.name, name): said for name, said in _said(path)}
+            found = {(path.name, name): text for name, text in _names_in(path)}
             counted.update(found.keys())
             examples = found | examples
     lines = []
@@ -34,17 +34,17 @@ def told(files: Iterable[Path]) -> list[str]:
     return lines
 
 
-def _said(path: Path) -> Iterator[tuple[str, str]]:
-    """What a file says of a machine, with the field that says it; without one where the file has none."""
+def _names_in(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield each path or context in a file, with its field; the field is empty where the file has none."""
     text = path.read_text(encoding="utf-8", errors="replace")
     leaves: Iterable[tuple[str, str]] = [("", text)]
     if path.suffix == ".json":
-        with suppress(ValueError):  # what is damaged is looked at as text
+        with suppress(ValueError):  # a damaged file is searched as text
             leaves = list(_leaves(json.loads(text), ""))
-    for name, said in leaves:
-        if name == "context" and said:
-            yield name, said
-        elif found := _PATH.search(said):
+    for name, value in leaves:
+        if name == "context" and value:
+            yield name, value
+        elif found := _PATH.search(value):
             yield name, found.group()
 
 

@@ -1,4 +1,4 @@
-"""System calls and context switches a request, by component: what a study counted after its runs, apart from them."""
+"""System calls and context switches per request, by component, which a study counts after its runs."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -16,7 +16,7 @@ WRITES = ("write", "writev", "sendto", "sendmsg", "pwrite64")
 
 @dataclass(frozen=True)
 class ComponentCalls:
-    """What one component did."""
+    """The counts of one component."""
 
     component: str
     role: str
@@ -24,32 +24,32 @@ class ComponentCalls:
     switches: int | None  # context switches, counted by the kernel in an untraced stage of the same load
 
     def of(self, names: tuple[str, ...]) -> int:
-        """How many calls of these names."""
+        """Return the number of calls of these names."""
         return sum(self.calls.get(name, 0) for name in names)
 
 
 @dataclass(frozen=True)
 class Mechanism:
-    """What was counted of one treatment."""
+    """The counts of one treatment."""
 
     treatment: str
-    load: str  # label of the load under which it was counted: how many calls a request takes depends on the rate
-    # Requests in the traced stage, and in the one before it in which context switches were counted
+    load: str  # label of the load of the counts: the number of calls per request depends on the rate
+    # Requests in the traced stage, and in the stage before it, in which context switches were counted
     traced: int
     untraced: int
     components: tuple[ComponentCalls, ...]
 
 
 def write_mechanism(folder: Path, mechanisms: tuple[Mechanism, ...]) -> None:
-    """Write what was counted into a study's folder."""
+    """Write the counts into a study's folder."""
     write_json(folder / FILE, {"schema": SCHEMA, "treatments": [asdict(one) for one in mechanisms]})
     seal(folder, FILE)
 
 
 def read_mechanism(folder: Path) -> tuple[Mechanism, ...]:
-    """Read it back; empty where a study counted nothing.
+    """Return a study's counts; empty if it has none.
 
-    RecordError where the file is not whole.
+    RecordError if the file is incomplete.
     """
     path = folder / FILE
     if not path.is_file():

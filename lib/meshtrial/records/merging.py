@@ -1,7 +1,7 @@
-"""The parts of a divided study, put together: one plan, all of its blocks, and where each of them was run.
+"""Merging the parts of a divided study: one plan, all of its blocks, and the place where each block was run.
 
-Nothing is changed and nothing is chosen: parts of one plan that are whole and together hold every block once, or a
-refusal that says what is wrong.
+Records are copied unchanged. The parts must be complete, of one plan, and together hold every block exactly once;
+otherwise the error names the problem.
 """
 
 import shutil
@@ -21,13 +21,13 @@ from meshtrial.records.tables import is_result
 def merge(stores: Sequence[StudyStore], target: Path) -> StudyStore:
     """Write the whole study into a new folder, from its parts in any order.
 
-    UsageError where these are not the parts of one study. RecordError where a part is damaged or lacks runs, or the
-    folder is there already.
+    UsageError if these are not the parts of one study. RecordError if a part is damaged or lacks runs, or if the folder
+    already exists.
     """
     parts = sorted(map(_read, stores), key=lambda one: one[1].blocks)
     first = parts[0][0] if parts else None
     if first is None or len(parts) < 2:
-        raise UsageError("one folder: name those of all parts of the study")
+        raise UsageError("only one folder: name the folders of all parts of the study")
     for store, _ in parts[1:]:
         _must_be_same_plan(first, store)
     _must_be_all_blocks(first.plan, parts)
@@ -35,7 +35,7 @@ def merge(stores: Sequence[StudyStore], target: Path) -> StudyStore:
     if problems:
         raise RecordError("\n".join(problems))
     if target.exists():
-        raise RecordError(f"{target}: is there already; move it away, or name another folder with --out")
+        raise RecordError(f"{target}: already exists; move it away, or name another folder with --out")
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".merging-") as private:
@@ -54,7 +54,7 @@ def merge(stores: Sequence[StudyStore], target: Path) -> StudyStore:
 def _read(store: StudyStore) -> tuple[StudyStore, Site]:
     part = part_of(store.plan, store.environment)
     if part is None:
-        raise UsageError(f"{store.path}: is no part of a study; a part is run with -p part=1/3")
+        raise UsageError(f"{store.path}: is not a part of a study; a part is run with -p part=1/3")
     return store, Site(part, tuple(part.blocks(store.plan.study.blocks)), store.environment)
 
 
@@ -64,7 +64,7 @@ def _must_be_same_plan(one: StudyStore, other: StudyStore) -> None:
     studies = one.plan.study, other.plan.study
     said = _differing(*(study.parameters for study in studies)) or _differing(*(vars(study) for study in studies))
     raise UsageError(
-        f"{one.path} and {other.path}: are not of one plan, they differ in {said or 'the order of the runs'}; "
+        f"{one.path} and {other.path}: are not of one plan; they differ in {said or 'the order of the runs'}; "
         "parts are run with the same parameters everywhere, but for part"
     )
 
@@ -83,7 +83,7 @@ def _must_be_all_blocks(plan: Plan, parts: Sequence[tuple[StudyStore, Site]]) ->
     missing = [block for block in range(1, plan.study.blocks + 1) if block not in owner]
     if missing:
         raise UsageError(
-            f"blocks {', '.join(map(str, missing))}: are in none of these folders; name those of all parts"
+            f"blocks {', '.join(map(str, missing))}: are in none of these folders; name the folders of all parts"
         )
 
 
@@ -92,12 +92,12 @@ def _damage(store: StudyStore) -> list[str]:
     records = store.records()
     foreign = sorted({record.run_id for record in records} - here)
     if foreign:
-        return [f"{store.path}: holds runs of blocks that are not this part's: {', '.join(foreign[:3])}"]
+        return [f"{store.path}: holds runs of blocks of another part: {', '.join(foreign[:3])}"]
     done = {record.run_id for record in records if is_result(store.plan, record) or record.attempt > 1}
     if here - done:
         return [
             f"{store.path}: {len(here - done)} runs are missing; `meshtrial run {store.plan.study.name} -p "
-            f"study_dir={paths.word(store.path)}` goes on, `meshtrial fetch` brings what its cluster has"
+            f"study_dir={paths.word(store.path)}` continues, `meshtrial fetch` copies what its cluster has"
         ]
     return [line for folder in _whole_runs(store) for line in check_checksums(folder)]
 
@@ -107,7 +107,7 @@ def _whole_runs(store: StudyStore) -> list[Path]:
 
 
 def _environment(places: Sequence[Site], folders: Sequence[str]) -> dict[str, Any]:
-    """What is the same everywhere once, and each place by itself."""
+    """Return what all places have in common, and what differs for each place."""
     described = [dict(place.environment) for place in places]
     first = described[0]
     shared = {key: value for key, value in first.items() if all(one.get(key) == value for one in described[1:])}

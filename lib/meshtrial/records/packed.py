@@ -1,7 +1,7 @@
-"""A study as one file, to publish or to send: a zip of its folder, with what is too large for that left out on demand.
+"""A study as one file, for publication: a zip of its folder, from which large files can be left out.
 
-What is left out is named inside, and stays listed with its checksum in every run's ``SHA256SUMS``: whoever has the
-folder in which the study was recorded can show that both are the same. Records themselves are never changed.
+The zip names what was left out, and every run's ``SHA256SUMS`` still lists it with its checksum. So the owner of the
+original folder can show that both are the same study. Records themselves are never changed.
 """
 
 import json
@@ -19,43 +19,43 @@ from meshtrial.records.schema import TEMPORARY
 SCHEMA = "meshtrial.packed/1"
 SUFFIX = ".zip"
 NOTE = "packed.json"
-# What a session leaves for the next one on this machine, and nobody else reads: a lock, and where its files lie.
+# Files for the next session on this machine, which are not packed: a lock, and the paths of its files.
 LOCK, HERE = ".lock", ".here.json"
-# What says by digest what a study is: its plan is sealed, and SHA256SUMS names every file of a run.
+# Files whose digests identify a study: its plan is sealed, and SHA256SUMS lists every file of a run.
 SEALING = ("plan.json", "environment.json", "runs/[!.]*/SHA256SUMS")
-# What can be left out, and which files of a run that is. Verdicts and most figures need neither.
+# What can be left out, with a test for its files in a run. Verdicts and most figures do not need them.
 PARTS: dict[str, Callable[[str], bool]] = {
     "requests": "latency.parquet".__eq__,
     "logs": lambda name: name.startswith("logs/"),
 }
-# The same study gives the same bytes, whenever it is packed: a zip's oldest date.
+# A zip's oldest date, so that a study gives the same bytes whenever it is packed.
 _DATE = (1980, 1, 1, 0, 0, 0)
-# What zipfile raises for a file that is cut, altered, encrypted or compressed in a way that it does not know.
+# What zipfile raises for a truncated, altered or encrypted file, or an unknown compression.
 DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
-# More than the largest study has, and more than its files shrink by; a file that says it holds more was not made here.
-# zipfile reads no more of a file than the zip says that there is.
+# More bytes than the largest study has, and a higher compression than its files reach: a zip that declares more was not
+# made by `pack`. zipfile never reads more of a file than the zip declares.
 _MOST_BYTES, _MOST_TIMES = 64 * 2**30, 100
-_FEW_BYTES = 2**28  # so much is never too much
+_FEW_BYTES = 2**28  # always accepted
 _MOST_READ = 2**26  # of a file that is read whole
 
 
 def pack(folder: Path, target: Path, without: Sequence[str] = ()) -> Path:
-    """Write a study's folder, ``<study>/<UTC>-<hash>``, as one zip file; one that is there is replaced.
+    """Write a study's folder, ``<study>/<UTC>-<hash>``, as one zip file; an existing one is replaced.
 
-    ``without`` are those of :data:`PARTS` that are left out.
+    ``without`` lists the :data:`PARTS` that are left out.
     """
     if target.suffix != SUFFIX:
-        raise UsageError(f"{target}: a packed study is called *{SUFFIX}")
+        raise UsageError(f"{target}: the name of a packed study ends in {SUFFIX}")
     for name in without:
         if name not in PARTS:
-            raise UsageError(f"--without {name}: can be left out are {', '.join(PARTS)}")
+            raise UsageError(f"--without {name}: must be one of {', '.join(PARTS)}")
     if not (folder / "verdicts.json").is_file():
         raise RecordError(
             f"{folder}: has no verdicts yet; `meshtrial report {paths.word(folder)}` makes them from the records"
         )
-    # A link would bring whatever file of this machine it points to.
+    # A link would include the file of this machine that it points to.
     if links := sorted(path for path in folder.rglob("*") if path.is_symlink()):
-        raise RecordError(f"{links[0]}: is a link, and a packed study holds files alone; take it away")
+        raise RecordError(f"{links[0]}: is a link, and a packed study holds only files; remove it")
     absent = sorted({*without, *left_out(folder)})
     note = json.dumps({"schema": SCHEMA, "left_out": absent}, indent=1) + "\n"
     home = PurePosixPath(folder.parent.name, folder.name)
@@ -76,7 +76,7 @@ def pack(folder: Path, target: Path, without: Sequence[str] = ()) -> Path:
 
 
 def files(folder: Path, without: Sequence[str] = ()) -> list[Path]:
-    """The files of a study's folder that are packed, in their order."""
+    """Return the files of a study's folder that are packed, sorted."""
     kept = []
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         inside = path.relative_to(folder).parts
@@ -88,10 +88,10 @@ def files(folder: Path, without: Sequence[str] = ()) -> list[Path]:
 
 
 def unpack(file: Path, root: Path | None = None, check: Callable[[Path], Sequence[str]] = lambda run: ()) -> Path:
-    """Unpack what :func:`pack` wrote beside the studies recorded here, or in `root`; its folder. Once is enough.
+    """Unpack a packed study below `root`, by default that of recorded studies, and return its folder.
 
-    RecordError when it is no packed study, is damaged, another study lies where it would go, or `check` says that
-    something is wrong with a run's folder.
+    A study that is already unpacked there is left alone. RecordError if the file is not a packed study or is damaged,
+    if another study is in its place, or if `check` returns a problem of a run's folder.
     """
     root = paths.studies_root() if root is None else root
     damaged = f"{file}: is not a whole packed study"
@@ -128,7 +128,7 @@ def unpack(file: Path, root: Path | None = None, check: Callable[[Path], Sequenc
 
 
 def left_out(folder: Path) -> tuple[str, ...]:
-    """Parts of :data:`PARTS` that a study's folder lacks because it was packed without them."""
+    """Return the :data:`PARTS` that a study's folder lacks because it was packed without them."""
     try:
         return _left_out_of((folder / NOTE).read_bytes(), f"{folder / NOTE}")
     except FileNotFoundError:

@@ -1,10 +1,10 @@
-"""A study that is divided over several clusters or machines: one plan, and each place runs blocks of its own.
+"""Studies that are divided over several clusters or machines: one plan, of which each place runs its own blocks.
 
-A block is never divided: what is compared within it shares its place. So the place is one more thing that blocks take
-out, and nothing else is needed for the contrasts. Which blocks a place runs follows from the plan alone.
+A block is never divided, so the runs that are compared share a place, and differences between places cancel like other
+differences between blocks. The plan alone determines which blocks a place runs.
 
-``environment.json`` of a part says ``part``; that of a merged study has, instead of one place, ``parts``: the
-description of each place, with the blocks that were run there.
+``environment.json`` of a part has the key ``part``. That of a merged study has ``parts`` instead: the description of
+each place, with the blocks that were run there.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class Part:
         """Read ``1/3``."""
         match = _FORM.fullmatch(text.strip())
         if match is None or int(match[1]) > int(match[2]):
-            raise UsageError(f"part = {text[:40]!r}: must be a number and how many parts there are, e.g. 1/3")
+            raise UsageError(f"part = {text[:40]!r}: must be a part's number and the number of parts, e.g. 1/3")
         return cls(int(match[1]), int(match[2]))
 
     def __str__(self) -> str:
         return f"{self.number}/{self.of}"
 
     def blocks(self, total: int) -> range:
-        """Its blocks out of this many: neighbours, the first parts one more where they do not divide evenly."""
+        """Return its consecutive blocks of this many; the first parts have one more if they do not divide evenly."""
         if total < self.of:
             raise UsageError(f"part = {self}: {total} blocks cannot be divided into {self.of} parts")
         return divided(total, self.of)[self.number - 1]
@@ -65,39 +65,39 @@ class Site:
     def name(self) -> str:
         """``part 2``, with the context of its cluster, or the beginning of the cluster's id."""
         testbed = self.environment.get("testbed")
-        told = testbed if isinstance(testbed, Mapping) else {}
-        where = str(told.get("context") or str(told.get("cluster") or "")[:8])
+        reported = testbed if isinstance(testbed, Mapping) else {}
+        where = str(reported.get("context") or str(reported.get("cluster") or "")[:8])
         return f"part {self.part.number}" + (f" ({where})" if where else "")
 
 
 def described(part: Part, plan: Plan) -> dict[str, Any]:
-    """What ``environment.json`` of a part says of it."""
+    """Return the description of a part for ``environment.json``."""
     return {"number": part.number, "of": part.of, "blocks": list(part.blocks(plan.study.blocks))}
 
 
 def part_of(plan: Plan, environment: Mapping[str, Any]) -> Part | None:
-    """The part that a folder holds; None where it holds all blocks.
+    """Return the part that a folder holds; None if it holds all blocks.
 
-    RecordError where what it says of itself is not a part of this plan.
+    RecordError if its description is not that of a part of this plan.
     """
-    told = environment.get("part")
-    if told is None:
+    recorded = environment.get("part")
+    if recorded is None:
         return None
     with contextlib.suppress(UsageError, *SHAPE_ERRORS):
-        part = Part.parse(f"{told['number']}/{told['of']}")
-        if described(part, plan) == dict(told):
+        part = Part.parse(f"{recorded['number']}/{recorded['of']}")
+        if described(part, plan) == dict(recorded):
             return part
-    raise _refused(told)
+    raise _refused(recorded)
 
 
 def blocks_here(plan: Plan, environment: Mapping[str, Any]) -> tuple[int, ...]:
-    """The blocks of the plan that are run in this folder."""
+    """Return the blocks of the plan that are run in this folder."""
     part = part_of(plan, environment)
     return tuple(part.blocks(plan.study.blocks) if part else range(1, plan.study.blocks + 1))
 
 
 def places(plan: Plan, environment: Mapping[str, Any]) -> tuple[Site, ...]:
-    """The places of a merged study; none of one that was run in one place."""
+    """Return the places of a merged study; empty for a study that was run in one place."""
     listed = environment.get("parts")
     if listed is None:
         return ()
@@ -113,9 +113,9 @@ def places(plan: Plan, environment: Mapping[str, Any]) -> tuple[Site, ...]:
 
 
 def place_of_block(plan: Plan, environment: Mapping[str, Any]) -> dict[int, str]:
-    """The name of its place by block; empty of a study that was run in one place."""
+    """Return the name of the place of each block; empty for a study that was run in one place."""
     return {block: place.name for place in places(plan, environment) for block in place.blocks}
 
 
-def _refused(told: object) -> RecordError:
-    return RecordError(f"environment.json: {shortened(told)} is no part of this plan; restore it from a backup")
+def _refused(recorded: object) -> RecordError:
+    return RecordError(f"environment.json: {shortened(recorded)} is not a part of this plan; restore it from a backup")

@@ -1,7 +1,6 @@
-"""What one run leaves behind: every option echoed, so that a record alone explains itself.
+"""The record of one run, ``run.json``, and rows of verdicts.
 
-Dictionaries of these classes are ``run.json``; unknown keys are refused when read back, so that a
-record of another version is never half understood.
+Unknown keys are refused when a record is read back, so that a record of another version is never half understood.
 """
 
 from __future__ import annotations
@@ -19,27 +18,27 @@ from meshtrial.typed import SHAPE_ERRORS, of_schema, read, reason
 from meshtrial.vocabulary import AFTER_THE_FACT, VerdictLabel, Warning, sentence
 
 SCHEMA = "meshtrial.run/2"
-# A trace collector is watched too, but no response counts it.
+# A trace collector is metered as well, but no response includes it.
 ROLES = (*(part.role for part in PARTS.values() if part.members == (part.role,)), "collector")
 
 
-# What a slow treatment, and what a slow or failing treatment fails by itself.
+# Run checks that a slow treatment fails by itself, and those that a slow or failing treatment does.
 RATE_GATES = frozenset({"rate", "late"})
 OWN_GATES = RATE_GATES | {"errors", "obeyed"}
-# What the load generator could not do; never the treatment's failure.
+# Run checks of the load generator, which are never the treatment's failure.
 GENERATOR_GATES = frozenset({"generator CPU", "generator late"})
 MACHINE_GATES = GENERATOR_GATES | {"foreign load"}
 
 
 @dataclass(frozen=True)
 class Proof:
-    """One demonstration that the treatment is what its label says."""
+    """One demonstration that the treatment really is what its label states."""
 
     # What is proven, e.g. `plaintext refused`.
     name: str
     phase: str  # `before` or `after` the load
     passed: bool
-    # In words or numbers, for the report
+    # For the report, in words or numbers
     expected: str
     observed: str
 
@@ -51,7 +50,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class GateResult:
-    """One gate: the measured value against its threshold, and the reason in words where it failed."""
+    """One run check: the measured value, its threshold, and the reason in words if it failed."""
 
     name: str
     value: float | None
@@ -61,7 +60,7 @@ class GateResult:
 
     @property
     def own(self) -> bool:
-        """Whether the treatment may fail it by itself; else a failure is the machine's or the load generator's."""
+        """Whether a failure may be the treatment's own; otherwise it is the machine's or the load generator's."""
         return self.name in OWN_GATES
 
     @property
@@ -72,7 +71,7 @@ class GateResult:
 
 @dataclass(frozen=True)
 class ComponentUsage:
-    """What one component used over the load window."""
+    """The resources that one component used in the load's window."""
 
     # E.g. `client sidecar`.
     component: str
@@ -81,7 +80,7 @@ class ComponentUsage:
     window_s: float
     cpu_s: float
     pss_bytes: int | None  # proportional set size at its end; None where it could not be read
-    throttled_s: float | None = None  # time under CFS throttling in the window; None where there is no such counter
+    throttled_s: float | None = None  # time under CFS throttling in the window; None without such a counter
     count: int = 1  # processes or containers summed here
     switches: int | None = None  # context switches in the window, voluntary and not
     largest_bytes: int | None = None  # memory of the largest of the processes or containers
@@ -89,7 +88,7 @@ class ComponentUsage:
 
 @dataclass(frozen=True)
 class GeneratorRecord:
-    """One load-generator call as it was made and as it ended."""
+    """One call of a load generator, with its arguments and its result."""
 
     argv: tuple[str, ...]
     version: str
@@ -134,23 +133,23 @@ class RunRecord:
     versions: Mapping[str, str]
     responses: Mapping[str, float]  # response name to value in SI base units; only what the sample floor allows
     bounds: Mapping[str, float]  # resolution of a quantile in seconds where it came from a histogram or a coarse clock
-    # All gates and proofs passed. `reasons` says what did not.
+    # Whether all run checks passed; `reasons` lists those that failed.
     valid: bool
     reasons: tuple[str, ...]
     notes: tuple[str, ...] = ()
     # Failed requests by kind: an HTTP status, gRPC's name, or `time-out`, `refused`, `reset`, `no answer`
     failures: Mapping[str, int] = field(default_factory=dict)
-    # What a study adds (scale-out: control-plane push times; saturation: search steps)
+    # Further values of some studies, such as push times of the control plane or steps of a search
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def failed_gates(self) -> tuple[GateResult, ...]:
-        """The gates that it failed."""
+        """The run checks of the load that failed."""
         return tuple(gate for gate in self.gates if not gate.passed)
 
     @property
     def other_reasons(self) -> tuple[str, ...]:
-        """Why it failed beside its gates: a proof, a part that ended, a cluster that did not answer."""
+        """The other reasons of a failure: a failed proof, a part that ended, a cluster that did not respond."""
         of_gates = {gate.reason for gate in self.failed_gates}
         return tuple(reason for reason in self.reasons if reason not in of_gates)
 
@@ -169,12 +168,12 @@ class RunRecord:
             raise RecordError(f"{where}: not a whole run record ({reason(error)}); restore it from a backup") from None
 
 
-# What the folder of a run is called until it is whole.
+# The beginning of a run folder's name until the run is complete.
 TEMPORARY = ".incomplete-"
 
 
 def run_folder(study: Path, run_id: str, attempt: int) -> Path:
-    """Where a run's attempt lies once it is whole."""
+    """Return the folder of a complete attempt of a run."""
     return study / "runs" / (run_id if attempt == 1 else f"{run_id}-attempt{attempt}")
 
 
@@ -186,8 +185,8 @@ ContrastKey: TypeAlias = tuple[str, str, str, str]
 class VerdictRow:
     """A row of ``verdicts.json``: one contrast, one response, one load.
 
-    What is said beside a column's type, its meaning and then its unit (``response`` where it is that of the row's
-    response), is what every table, schema and page says of it.
+    A column is annotated with its meaning and its unit, which is ``response`` where it is that of the row's response.
+    Every table, schema and page takes them from here.
     """
 
     study: Annotated[str, "name of the study; compare in a comparison of files"]
@@ -204,7 +203,11 @@ class VerdictRow:
     verdict: Annotated[
         VerdictLabel, "the word of the verdict table in docs/method.md; provisional until the study is finished"
     ]
-    qualifier: Annotated[str, "of a difference material, below margin or nothing; else what it lacks to be conclusive"]
+    qualifier: Annotated[
+        str,
+        "material, below margin or nothing for a difference; of saturated and invalid the side; "
+        "else what it lacks to be conclusive",
+    ]
     sentence: Annotated[str, "the verdict in words"] = field(init=False, default="")
     scale: Annotated[str, "ratio or difference: which of the two carries the verdict, the margin and the mde"]
     baseline_value: Annotated[float | None, "median over the included runs", "response"]
@@ -236,7 +239,7 @@ class VerdictRow:
     )
 
     def __post_init__(self) -> None:
-        """What follows from the rest; a ValueError where the verdict is no word of the vocabulary."""
+        """Set the derived fields; ValueError if the verdict is not in the vocabulary."""
         later = (warning.message for warning in self.warnings if warning.code == AFTER_THE_FACT)
         derived = {
             "verdict": VerdictLabel(self.verdict),
@@ -248,12 +251,12 @@ class VerdictRow:
 
     @property
     def by_difference(self) -> bool:
-        """Whether its verdict, margin and smallest effect are of the difference."""
+        """Whether verdict, margin and smallest effect are those of the difference."""
         return self.scale == "difference"
 
     @property
     def key(self) -> ContrastKey:
-        """Which contrast it is."""
+        """The key of its contrast."""
         return self.load, self.response, self.treatment, self.baseline
 
     def to_dict(self) -> dict[str, Any]:
@@ -264,7 +267,7 @@ class VerdictRow:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> VerdictRow:
-        """The inverse of :meth:`to_dict`; what follows from the rest is made again."""
+        """The inverse of :meth:`to_dict`; derived fields are computed again."""
         derived = {field.name for field in dataclasses.fields(cls) if not field.init}
         given = {name: value for name, value in data.items() if name not in derived}
         return read(cls, given)

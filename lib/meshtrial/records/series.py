@@ -1,7 +1,7 @@
 """A run second by second: latencies, rate and failures of its requests, CPU and memory of its components.
 
-Small enough to be kept where the requests are not. Quantiles of a second describe that second and nothing else: they
-are never averaged to one of the run.
+It is small enough to be kept where the requests are not. Quantiles of a second describe only that second and are never
+averaged to a quantile of the run.
 """
 
 import itertools
@@ -15,13 +15,13 @@ from meshtrial.records.columns import SERIES, kinds
 FILE = "series.parquet"
 COLUMNS = kinds(SERIES)
 QUANTILES = {"p50_s": 0.5, "p90_s": 0.9, "p99_s": 0.99}
-# Requests that must lie beyond a quantile of one second, so that it is not the largest latency by another name.
+# Requests that must lie beyond a quantile of one second, so that it differs from the largest latency.
 _BEYOND = 5
 
 
 @dataclass(frozen=True)
 class UsageSample:
-    """What a component had used at one moment."""
+    """The cumulative use of a component at one moment."""
 
     at_s: float  # seconds after the start of the slice
     cpu_s: float  # CPU seconds so far
@@ -29,12 +29,12 @@ class UsageSample:
 
 
 def empty() -> pl.DataFrame:
-    """A run of which nothing is known over time."""
+    """Return the series of a run without any values over time."""
     return pl.DataFrame(schema=COLUMNS)
 
 
 def of_requests(requests: pl.DataFrame) -> pl.DataFrame:
-    """Requests by the second in which they were sent: how many, how many failed and how, and their quantiles.
+    """Return the number of requests, of failures by kind, and quantiles, by the second in which requests were sent.
 
     From ``latency.parquet``, whose imputed sends never left and do not count, to columns :data:`COLUMNS` without a
     component: ``sent``, ``failed``, ``failed KIND``, ``p50_s``, ...
@@ -64,10 +64,10 @@ def of_requests(requests: pl.DataFrame) -> pl.DataFrame:
 
 
 def of_samples(samples: Mapping[str, Sequence[UsageSample]], slice_index: int = 0) -> pl.DataFrame:
-    """CPU and memory of every component between one sample and the next, in columns :data:`COLUMNS`.
+    """Return CPU and memory of every component between samples, in the columns :data:`COLUMNS`.
 
-    ``cpu_cores`` is over the time since the sample before, ``memory_bytes`` at the sample; ``second`` is that in which
-    the middle of this time lies.
+    ``cpu_cores`` is the mean since the previous sample, ``memory_bytes`` the value at the sample; ``second`` is that of
+    the middle between both samples.
     """
     rows = []
     for component, readings in samples.items():

@@ -1,8 +1,8 @@
-"""The store on disk: a study's folder, its sealed plan, and run folders that are whole or not there.
+"""A study's folder on disk: its sealed plan, and run folders that are either complete or absent.
 
-A run is written under a temporary name, and renamed when complete and on the disk. Nothing is ever written into a
-complete folder again, and one that cannot be read any more is set aside; what is derived (``runs.parquet``,
-``verdicts.*``) can be deleted and made anew.
+A run is written under a temporary name, and renamed when it is complete and on the disk. Nothing is ever written into a
+complete folder again, and one that has become unreadable is set aside. Derived files (``runs.parquet``, ``verdicts.*``)
+can be deleted and made again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ASIDE = "damaged"
 
 
 class StudyStore:
-    """One study's folder, opened for running and analysis."""
+    """One study's folder, opened to run it or to analyse it."""
 
     def __init__(self, path: Path, plan: Plan) -> None:
         self.path = path
@@ -44,18 +44,20 @@ class StudyStore:
 
     @classmethod
     def create(cls, root: Path, plan: Plan, environment: Mapping[str, Any]) -> StudyStore:
-        """Make ``root/<study>/<UTC>-<hash>/`` and seal the plan in it before anything runs."""
+        """Create ``root/<study>/<UTC>-<hash>/`` and seal the plan in it before anything runs."""
         stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
         part = parts.part_of(plan, environment)
-        # Parts are started at the same moment in several clusters, and fetched to one place.
+        # Parts may start at the same moment in several clusters, and are later fetched to one place.
         ending = f"{PART_ENDING}{part.number}-of-{part.of}" if part else ""
         path = root / plan.study.name / f"{stamp}-{plan.sha256[:8]}{ending}"
         try:
             (path / "runs").mkdir(parents=True)
         except FileExistsError:
-            raise RecordError(f"{path}: is there already; wait a second and start again") from None
+            raise RecordError(f"{path}: already exists; wait a second and start again") from None
         except OSError as error:
-            raise RecordError(f"{path}: cannot be made ({error.strerror}); check rights and free space") from None
+            raise RecordError(
+                f"{path}: cannot be created ({error.strerror}); check permissions and free space"
+            ) from None
         sealed = plan.to_dict()
         write_json(path / PLAN, sealed)
         write_json(path / ENVIRONMENT, environment)
@@ -64,11 +66,11 @@ class StudyStore:
 
     @classmethod
     def open(cls, path: Path, root: Path | None = None) -> StudyStore:
-        """Open a recorded or broken study; a packed one is unpacked under ``root`` for it. Its plan must be intact."""
+        """Open a recorded or interrupted study with an intact plan; a packed one is first unpacked under ``root``."""
         if path.suffix == packed.SUFFIX and not path.is_dir():
             path = packed.unpack(path, root, check_checksums)
         if not path.is_dir():
-            raise UsageError(f"{path}: no such study folder; `meshtrial status` lists those there are")
+            raise UsageError(f"{path}: no such study folder; `meshtrial status` lists all studies")
         return cls(path, Plan.from_dict(read_json(path / PLAN), str(path / PLAN)))
 
     @property
@@ -78,21 +80,21 @@ class StudyStore:
 
     @property
     def here(self) -> dict[str, str]:
-        """Where the files that the plan names lie on this machine, by their parameters; empty where nobody said."""
+        """Paths on this machine of the files that the plan names, by parameter; empty if they are not known."""
         return read_json(self.path / packed.HERE) if (self.path / packed.HERE).is_file() else {}
 
     def write_here(self, local: Mapping[str, str]) -> None:
-        """Keep that for the next session; it is no record, and never packed."""
+        """Keep these paths for the next session; they are not a record, and are never packed."""
         if local:
             write_json(self.path / packed.HERE, local)
 
     @property
     def blocks(self) -> tuple[int, ...]:
-        """The blocks of the plan that are run here: all, but for a part of a divided study."""
+        """The blocks of the plan that are run in this folder: all, unless it is a part of a divided study."""
         return parts.blocks_here(self.plan, self.environment)
 
     def runs_here(self) -> list[PlannedRun]:
-        """The planned runs of these blocks."""
+        """Return the planned runs of the blocks that are run in this folder."""
         blocks = self.blocks
         return [run for run in self.plan.runs if run.repetition in blocks]
 
@@ -100,13 +102,13 @@ class StudyStore:
     def begun(
         cls, root: Path, name: str, plan_of: Callable[[int], Plan], part: parts.Part | None = None
     ) -> StudyStore | None:
-        """The newest study under a root that has the plan that `plan_of` draws from its seed, and is this part of it.
+        """Return the newest study under a root with the plan that `plan_of` returns for its seed.
 
-        None where there is none; without a part it is the whole.
+        With a part it must be this part, otherwise the whole. None if there is no such study.
         """
-        # environment.json is written last: a folder without it was left by a crash before the first run.
+        # environment.json is written last, so a folder without it is from a crash before the first run.
         for path in sorted(root.glob(f"{name}/*/{ENVIRONMENT}"), reverse=True):
-            with contextlib.suppress(RecordError):  # what is damaged cannot be gone on with
+            with contextlib.suppress(RecordError):  # a damaged study cannot be continued
                 store = cls.open(path.parent)
                 plan, environment = store.plan, store.environment
                 merged = bool(parts.places(plan, environment))
@@ -117,23 +119,23 @@ class StudyStore:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep a second process from running the same study; the lock goes with the process.
+        """Keep a second process from running the same study; the lock ends with the process.
 
-        Its file stays: were it removed, somebody who waits with the old one in hand and somebody who makes a new one
-        would both hold a lock.
+        Its file is never removed: otherwise a process that waits for the old file and one that creates a new file could
+        both hold a lock.
         """
         with writing(self.path):
             handle = (self.path / packed.LOCK).open("w")
         with handle:
             if not _lock(handle, fcntl.LOCK_EX):
-                time.sleep(0.1)  # somebody who asks whether it runs holds it for a moment
+                time.sleep(0.1)  # a process that asks `running` holds the lock for a moment
                 if not _lock(handle, fcntl.LOCK_EX):
                     raise RecordError(f"{self.path}: another process is running this study; wait for it")
             yield
 
     @property
     def running(self) -> bool:
-        """Whether a process of this machine runs the study now."""
+        """Whether a process of this machine is running the study."""
         try:
             with (self.path / packed.LOCK).open() as handle:
                 return not _lock(handle, fcntl.LOCK_SH)
@@ -145,12 +147,12 @@ class StudyStore:
         return run_folder(self.path, run_id, attempt)
 
     def begin(self, run_id: str, attempt: int) -> Path:
-        """A temporary folder for a run that starts now; what an earlier crash left there goes.
+        """Return a temporary folder for a run that starts now, without leftovers of an earlier crash.
 
-        RecordError where the plan went while it ran: what is measured then would belong to nothing.
+        RecordError if the plan was removed while the study runs, because a new run would belong to no plan.
         """
         if not (self.path / PLAN).is_file():
-            raise RecordError(f"{self.path / PLAN}: went while the study runs; put the folder back and resume")
+            raise RecordError(f"{self.path / PLAN}: was removed while the study runs; put the folder back and resume")
         path = self.path / "runs" / (TEMPORARY + self.folder(run_id, attempt).name)
         shutil.rmtree(path, ignore_errors=True)
         (path / "logs").mkdir(parents=True)
@@ -159,9 +161,10 @@ class StudyStore:
     def finish(
         self, temporary: Path, record: RunRecord, requests: pl.DataFrame | None, course: pl.DataFrame | None = None
     ) -> Path:
-        """Write the record and what was measured, add checksums, and rename the folder: now it is whole.
+        """Write the record and the measurements, add checksums, rename the folder and return it.
 
-        A name may reach the disk before what has it: after a loss of power the run would be there, and empty.
+        Files are flushed first: a name may reach the disk before its content, and a loss of power would leave an empty
+        run.
         """
         if requests is not None:
             write_requests(requests, temporary / "latency.parquet")
@@ -174,40 +177,40 @@ class StudyStore:
         final = self.folder(record.run_id, record.attempt)
         for path in (*temporary.rglob("*"), temporary):
             _to_disk(path)
-        # rename() of a directory is atomic, and refuses a target that is there: records are written once.
+        # rename() of a directory is atomic and refuses an existing target, so that records are written only once.
         temporary.rename(final)
         _to_disk(final.parent)
         return final
 
     def discard_incomplete(self) -> list[str]:
-        """Remove what a crash left half written; the names of those runs."""
-        left = [path for path in self._runs().iterdir() if path.name.startswith(TEMPORARY)]
-        for path in left:
+        """Remove runs that a crash left incomplete, and return their names."""
+        incomplete = [path for path in self._runs().iterdir() if path.name.startswith(TEMPORARY)]
+        for path in incomplete:
             shutil.rmtree(path, ignore_errors=True)
-        return [path.name.removeprefix(TEMPORARY) for path in left]
+        return [path.name.removeprefix(TEMPORARY) for path in incomplete]
 
     @contextmanager
     def written(self) -> Iterator[None]:
-        """RecordError where the machine lets nothing more be written, whatever a writer makes of it."""
+        """Raise RecordError if writing fails, whatever exception the writer raises."""
         try:
             yield
         except (OSError, pl.exceptions.PolarsError) as error:
-            # Polars' own words for a full disk: "parquet: File out of specification: underlying IO error: No space
+            # Polars reports a full disk as "parquet: File out of specification: underlying IO error: No space
             # left on device (os error 28)".
-            told = re.search(r"([^:]+) \(os error", str(error))
-            why = told[1].strip() if told else ""
+            match = re.search(r"([^:]+) \(os error", str(error))
+            why = match[1].strip() if match else ""
             if isinstance(error, OSError):
                 why = error.strerror or why or str(error)[:200]  # polars raises some without a number
             if not why:
                 raise
-            # Not every file of a run lies in the study: keys and logs have a temporary folder.
+            # Not every file of a run is in the study: keys and logs have a temporary folder.
             file = error.filename if isinstance(error, OSError) else None
             elsewhere = isinstance(file, str) and not Path(file).is_relative_to(self.path)
             where = file if elsewhere else self.path
-            raise RecordError(f"{where}: cannot be written ({why}); what is whole is kept") from None
+            raise RecordError(f"{where}: cannot be written ({why}); complete runs are kept") from None
 
     def run_folders(self) -> list[Path]:
-        """What lies among the runs; what a crash left half written is none, and the next session removes it."""
+        """Return all entries among the runs except incomplete ones, which the next session removes."""
         return sorted(path for path in self._runs().iterdir() if not path.name.startswith("."))
 
     def _runs(self) -> Path:
@@ -217,9 +220,9 @@ class StudyStore:
         return runs
 
     def records(self, damaged: dict[Path, str] | None = None) -> tuple[RunRecord, ...]:
-        """Every whole run, in the order of the plan and not by the clock, a repeat behind what it repeats.
+        """Return all complete runs in the order of the plan, a repeat after the run that it repeats.
 
-        A run that cannot be read is refused, or put into `damaged` with the reason.
+        A run that cannot be read is a RecordError, or is put into `damaged` with the reason.
         """
         records = []
         for path in self.run_folders():
@@ -237,7 +240,7 @@ class StudyStore:
         return tuple(sorted(records, key=lambda record: (record.sequence, record.attempt)))
 
     def set_aside(self) -> dict[Path, str]:
-        """Move runs that cannot be read away, so that they are made again: where each lies now, and what is wrong."""
+        """Move unreadable runs away, so that they are run again; return their new folders with the reasons."""
         damaged: dict[Path, str] = {}
         self.records(damaged)
         if not damaged:
@@ -262,12 +265,12 @@ def _lock(handle: TextIO, kind: int) -> bool:
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Write JSON so that the file is whole or not there; NaN is refused."""
+    """Write JSON so that the file is complete or absent; ValueError for NaN."""
     write_text(path, json.dumps(data, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file so that it is whole or not there."""
+    """Write a file so that it is complete or absent."""
     temporary = path.with_name(path.name + ".tmp")
     temporary.write_text(text, encoding="utf-8")
     _to_disk(temporary)
@@ -283,58 +286,58 @@ def _to_disk(path: Path) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object.
+    """Return a JSON object.
 
-    RecordError naming the file and the reason.
+    RecordError names the file and the reason if it cannot be read.
     """
     try:
         data = json.loads(path.read_text())
     except FileNotFoundError:
-        raise RecordError(f"{path}: is missing; this is not a whole study folder") from None
+        raise RecordError(f"{path}: is missing; this is not a complete study folder") from None
     except (OSError, ValueError, RecursionError) as error:
         raise RecordError(f"{path}: cannot be read ({error}); restore it from a backup") from None
     if not isinstance(data, dict):
-        raise RecordError(f"{path}: holds no JSON object; restore it from a backup")
+        raise RecordError(f"{path}: does not hold a JSON object; restore it from a backup")
     return data
 
 
 def write_checksums(folder: Path) -> None:
-    """Write SHA256SUMS over every file below the folder, in the format of ``sha256sum``."""
+    """Write SHA256SUMS with every file below the folder, in the format of ``sha256sum``."""
     lines = [f"{file_sha256(path)}  {path.relative_to(folder)}" for path in _files(folder)]
     (folder / CHECKSUMS).write_text("\n".join(lines) + "\n")
 
 
 def check_checksums(folder: Path) -> list[str]:
-    """What in a run's folder does not match SHA256SUMS, one line each: altered, missing and foreign files.
+    """Return one line for each file of a run's folder that does not match SHA256SUMS: altered, missing or added.
 
     Files that were left out when the study was packed are not missing.
     """
-    wanted = listed(folder)
-    if wanted is None:
+    expected = listed(folder)
+    if expected is None:
         return [f"{folder / CHECKSUMS}: is missing"]
-    foreign = {str(path.relative_to(folder)) for path in _files(folder)} - set(wanted)
+    foreign = {str(path.relative_to(folder)) for path in _files(folder)} - set(expected)
     added = [f"{folder / name}: was not there when the run was recorded" for name in sorted(foreign)]
-    return [*_altered(folder, wanted, packed.left_out(folder.parent.parent)), *added]
+    return [*_altered(folder, expected, packed.left_out(folder.parent.parent)), *added]
 
 
 def seal(study: Path, name: str = ENVIRONMENT) -> None:
-    """Write down the digest of a file that a study's folder holds beside its runs."""
-    wanted = (listed(study) or {}) | {name: file_sha256(study / name)}
-    write_text(study / CHECKSUMS, "".join(f"{digest}  {name}\n" for name, digest in wanted.items()))
+    """Record the digest of a file that a study's folder holds besides its runs."""
+    digests = (listed(study) or {}) | {name: file_sha256(study / name)}
+    write_text(study / CHECKSUMS, "".join(f"{digest}  {name}\n" for name, digest in digests.items()))
 
 
 def check_sealed(study: Path) -> list[str]:
-    """What beside the runs is not as it was written, one line each; nothing where no digest was kept yet."""
-    wanted = listed(study) or {}
-    problems = _altered(study, wanted, ())
+    """Return one line for each file besides the runs that was altered; empty if no digests were recorded."""
+    expected = listed(study) or {}
+    problems = _altered(study, expected, ())
     if not problems and read_json(study / ENVIRONMENT).get("sealed_in") == CHECKSUMS:
-        gone = [name for name in (ENVIRONMENT, MECHANISM) if name not in wanted and _is_file(study / name)]
-        problems += [f"{study / CHECKSUMS}: has no digest of {name}" for name in gone]
+        unlisted = [name for name in (ENVIRONMENT, MECHANISM) if name not in expected and _is_file(study / name)]
+        problems += [f"{study / CHECKSUMS}: has no digest of {name}" for name in unlisted]
     return problems
 
 
 def listed(folder: Path) -> dict[str, str] | None:
-    """Digests by file, as SHA256SUMS of a folder says; None where it cannot be read."""
+    """Return the digests in a folder's SHA256SUMS by file; None if it cannot be read."""
     try:
         lines = (folder / CHECKSUMS).read_text().splitlines()
     except (OSError, ValueError):
@@ -342,9 +345,9 @@ def listed(folder: Path) -> dict[str, str] | None:
     return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
 
 
-def _altered(folder: Path, wanted: Mapping[str, str], absent: Sequence[str]) -> list[str]:
+def _altered(folder: Path, expected: Mapping[str, str], absent: Sequence[str]) -> list[str]:
     problems = []
-    for name, digest in wanted.items():
+    for name, digest in expected.items():
         path = folder / name
         if not _is_file(path):
             if not packed.is_left_out(name, absent):
@@ -355,13 +358,13 @@ def _altered(folder: Path, wanted: Mapping[str, str], absent: Sequence[str]) -> 
 
 
 def _is_file(path: Path) -> bool:
-    with contextlib.suppress(OSError):  # a name that is none
+    with contextlib.suppress(OSError):  # a name that no file can have
         return path.is_file()
     return False
 
 
 def file_sha256(path: Path) -> str:
-    """SHA-256 of a file's content."""
+    """Return the SHA-256 of a file's content."""
     with path.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 

@@ -1,13 +1,13 @@
-"""From run records to one tidy table, and which blocks take part in the inference.
+"""One tidy table of all run records, and the blocks that take part in the inference.
 
-The rule, declared before any run: a run that fails a gate or a proof is kept, flagged, and repeated
-once inside its block. If it fails again its block leaves the inference for every treatment. A treatment that fails
-in more than half of its blocks is excluded as a whole (``saturated`` where it could not hold the rate,
-else ``invalid``), so that it does not take the other treatments with it. Outcomes play no part in either.
+The rule is declared before any run. A run that fails a run check is kept, flagged, and repeated once inside its block.
+If it fails again, its block is excluded for every treatment. A treatment that fails in more than half of its blocks is
+excluded as a whole, so that it does not exclude the blocks of all others. It is ``saturated`` if it could not keep the
+rate, otherwise ``invalid``. Measured values play no part in this.
 
-A failure that may be the treatment's own (a rate that was not held, late sends, errors, with a sound load generator on
-a machine without foreign load) is an outcome. It is not repeated, for the first attempt that is good enough
-would be chosen by what it shows: its latency ranks behind every other of its block.
+A failure that may be the treatment's own is an outcome: a rate that was not kept, late requests or errors, although the
+load generator passed its checks on a machine without foreign load. Such a run is not repeated, because that would
+select the first attempt that is good enough. Its latency ranks behind every other of its block.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,15 +29,15 @@ class Inclusion:
 
     chosen: Mapping[
         tuple[int, str], RunRecord
-    ]  # by block and treatment: the first attempt that is a result, else the last
-    blocks: tuple[int, ...]  # blocks in which every treatment that was not excluded is valid
+    ]  # by block and treatment: the first attempt that is a result, otherwise the last
+    blocks: tuple[int, ...]  # blocks in which every treatment that is not excluded has a result
     excluded: Mapping[str, str]  # treatment to `saturated` or `invalid`
-    excluded_blocks: Mapping[int, tuple[RunRecord, ...]]  # block to the runs for which it left the inference
-    unfinished: tuple[int, ...]  # planned blocks that have not been run to their end
+    excluded_blocks: Mapping[int, tuple[RunRecord, ...]]  # block to the failed runs that excluded it
+    unfinished: tuple[int, ...]  # planned blocks whose runs are not complete
 
 
 def include(plan: Plan, records: Iterable[RunRecord], load: str) -> Inclusion:
-    """Apply the rule of this module to the runs of one load."""
+    """Return which runs of one load take part, by the rule of this module."""
     chosen: dict[tuple[int, str], RunRecord] = {}
     for record in sorted(records, key=lambda r: r.attempt):
         if record.load == load:
@@ -62,23 +62,23 @@ def include(plan: Plan, records: Iterable[RunRecord], load: str) -> Inclusion:
 
 
 def is_result(plan: Plan, run: RunRecord) -> bool:
-    """Whether a run says something of its treatment, so that it is not repeated: valid, or failed by itself."""
+    """Whether a run is an outcome of its treatment, which is not repeated: valid, or failed by the treatment itself."""
     return run.valid or (plan.study.own_failures == "ranked" and ranks_worst(plan.study.load(run.load), run))
 
 
 def ranks_worst(load: Load, run: RunRecord) -> bool:
-    """Whether nothing failed but what the treatment may have failed by itself.
+    """Whether a run failed only run checks that the treatment may have failed by itself.
 
-    Where anything else befell it (a proof, a part that ended, a cluster that did not answer) that may be the cause.
-    Searches and ramps have steps that are meant to fail, and judge them by themselves.
+    Any other failure (a proof, a part that ended, a cluster that did not respond) may be the cause. Searches and ramps
+    have steps that are expected to fail, and have their own rules for them.
     """
     failed = run.failed_gates
-    alone = all(gate.own for gate in failed) and not run.other_reasons
-    return bool(failed) and alone and not isinstance(load, CapacitySearch | Ramp)
+    is_own = all(gate.own for gate in failed) and not run.other_reasons
+    return bool(failed) and is_own and not isinstance(load, CapacitySearch | Ramp)
 
 
 def is_saturated(run: RunRecord) -> bool:
-    """Whether a run failed only because its rate could not be held, with a load generator that could have."""
+    """Whether a run failed only because its rate was not kept, although the load generator could have."""
     failed = {gate.name for gate in run.failed_gates}
     return bool(failed & RATE_GATES) and failed <= RATE_GATES | {"errors"} and all(p.passed for p in run.proofs)
 

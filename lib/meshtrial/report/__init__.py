@@ -1,4 +1,4 @@
-"""The report: an executed notebook whose cells end in objects that show themselves, and the pages made of it."""
+"""Reports: executed notebooks whose cells display fragments and figures, and the pages made from them."""
 
 from meshtrial.report.catalogue import read_entry as read_entry
 from meshtrial.report.catalogue import reports as reports

@@ -1,8 +1,7 @@
-"""The catalogue of reports: what was asked, when, what came out, where the files are; and its page, the index.
+"""The catalogue of reports: one entry per report, and the index page over all of them.
 
-Each run leaves a small JSON file beside its HTML, its entry, and the catalogue trusts nothing else: a report whose
-entry is missing or broken is listed with that reason, never left out. The index, `meshtrial open` and the site choose
-from it.
+Each run writes a small JSON file, its entry, beside its HTML. The catalogue reads entries only: a report whose entry
+is missing or broken is listed with the reason. The index, `meshtrial open` and the site read the catalogue.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _UNKNOWN = ("?", "mt-open")
 
 @dataclass(frozen=True)
 class Entry:
-    """What the index knows of one report; files are named as seen from its folder, empty where there is none."""
+    """One report, as the index lists it. Files are relative to the entry's folder, and empty where there is none."""
 
     study: str
     title: str
@@ -47,7 +46,7 @@ class Entry:
     loads: tuple[str, ...] = ()
     blocks: int = 0  # taking part in the inference
     blocks_planned: int = 0
-    headlines: tuple[str, ...] = ()  # a sentence a load
+    headlines: tuple[str, ...] = ()  # one sentence per load
     html: str = ""
     notebook: str = ""
     data: str = ""
@@ -57,33 +56,33 @@ class Entry:
 
 @dataclass(frozen=True)
 class Report:
-    """A report, its notebook or its entry, by the name that they share; without the entry, why it cannot be read."""
+    """A report, found by the common name of its files. `why` says why its entry could not be read."""
 
     stem: Path
     entry: Entry | None
     why: str = ""
 
     def file(self, suffix: str) -> Path:
-        """One of its files, whether it is there or not."""
+        """Return the path of one of its files, which may not exist."""
         return self.stem.with_name(self.stem.name + suffix)
 
     @cached_property
     def records(self) -> Path | None:
-        """The folder of its records; None where there is none, or nobody knows."""
+        """The folder of its records, or None if the entry names none."""
         return (self.stem.parent / self.entry.data).resolve() if self.entry and self.entry.data else None
 
 
 def reports(folder: Path) -> list[Report]:
-    """Every report of a folder and those below it, by their names."""
+    """Return every report in a folder and its subfolders, sorted by path."""
     stems = {path.with_suffix("") for suffix in ("html", "json", "ipynb") for path in folder.rglob(f"*.{suffix}")}
-    found = []
+    listed = []
     for stem in sorted(stems - {folder / "index"}):
         if ".ipynb_checkpoints" not in stem.parts:
             try:
-                found.append(Report(stem, read_entry(stem.with_name(stem.name + ".json"))))
+                listed.append(Report(stem, read_entry(stem.with_name(stem.name + ".json"))))
             except UsageError as error:
-                found.append(Report(stem, None, str(error)))
-    return found
+                listed.append(Report(stem, None, str(error)))
+    return listed
 
 
 def write_entry(
@@ -97,10 +96,16 @@ def write_entry(
     data_dir: Path | None = None,
     message: str = "",
 ) -> Path:
-    """Write ``<stem>.json`` beside a report, whether that could be written or not.
+    """Write ``<stem>.json`` beside a report, even if the report itself could not be written.
 
-    A study that was read back says all of it; of one that did not come so far `plan` and `data_dir` are what is known.
-    `message` is the reason where the status is not ``whole``; the notebook lies beside the report, if nowhere else.
+    Parameters
+    ----------
+    data : StudyData, optional
+        The study. If it could not be read, `plan` and `data_dir` are recorded instead.
+    message : str, optional
+        The reason for any status but ``whole``.
+    notebook : Path, optional
+        Defaults to the notebook beside the report.
     """
     if status not in STATUSES:
         raise UsageError(f"status = {status!r}: must be {', '.join(STATUSES)}")
@@ -132,7 +137,7 @@ def write_entry(
 
 
 def read_entry(path: Path) -> Entry:
-    """Read one back; a `UsageError` says why it cannot be, in words for the index."""
+    """Read an entry, or raise `UsageError` with a reason that the index can show."""
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -140,29 +145,29 @@ def read_entry(path: Path) -> Entry:
     except (OSError, ValueError) as error:
         raise UsageError(f"{path.name} cannot be read ({error})") from None
     if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
-        raise UsageError(f"{path.name} is not of the form {SCHEMA}")
+        raise UsageError(f"{path.name} does not have the schema {SCHEMA}")
     known = {field.name for field in fields(Entry)}
     try:
         return read(Entry, {name: value for name, value in raw.items() if name in known})
     except UsageError as error:
-        raise UsageError(f"{path.name} is not whole ({error})") from None
+        raise UsageError(f"{path.name} is incomplete ({error})") from None
 
 
 def utc_text(unix_s: float | None) -> str:
-    """ISO 8601 in UTC; now without a time."""
+    """Return a time, or the current time, in ISO 8601 and UTC."""
     utc = datetime.UTC
     moment = datetime.datetime.now(utc) if unix_s is None else datetime.datetime.fromtimestamp(unix_s, utc)
     return moment.isoformat(timespec="seconds")
 
 
 def relative(path: Path, folder: Path) -> str:
-    """Address of a path as seen from a folder."""
+    """Return a path relative to a folder, with forward slashes."""
     return Path(os.path.relpath(path, folder)).as_posix()
 
 
 @dataclass(frozen=True)
 class _Listed:
-    """A report as the index shows it; an empty address stands for a file that is not there."""
+    """A report in the index. A link with an empty address stands for a missing file."""
 
     entry: Entry
     page: str
@@ -170,12 +175,12 @@ class _Listed:
 
     @property
     def mark(self) -> tuple[str, str]:
-        """The sign of its status, and its tone."""
+        """The symbol of its status and the symbol's CSS class."""
         return _MARKS.get(self.entry.status, _UNKNOWN)
 
     @property
     def day(self) -> str:
-        """When it was measured, as a reader writes it."""
+        """The time of measurement, as a reader writes it."""
         try:
             return datetime.datetime.fromisoformat(self.entry.date).strftime("%Y-%m-%d %H:%M UTC")
         except ValueError:
@@ -183,15 +188,15 @@ class _Listed:
 
 
 def write_index(runs_dir: Path, studies_dir: Path | None = None) -> Path:
-    """Write ``index.html`` over every report of a folder, newest first, and over recorded studies that have none."""
+    """Write ``index.html``: all reports of a folder, newest first, then recorded studies that have no report."""
     runs_dir.mkdir(parents=True, exist_ok=True)
-    found = reports(runs_dir)
-    spoken_of = {report.records for report in found}
+    listed = reports(runs_dir)
+    reported = {report.records for report in listed}
     recorded = [] if studies_dir is None else recorded_in(studies_dir)
-    orphans = [folder for folder in reversed(recorded) if folder.resolve() not in spoken_of]
+    orphans = [folder for folder in reversed(recorded) if folder.resolve() not in reported]
     page = render(
         "index.html.j2",
-        reports=sorted((_listed(runs_dir, report) for report in found), key=lambda one: one.entry.date, reverse=True),
+        reports=sorted((_listed(runs_dir, report) for report in listed), key=lambda one: one.entry.date, reverse=True),
         orphans=[(f"{folder.parent.name}/{folder.name}", _address(runs_dir, folder)) for folder in orphans],
         sheets=[style_sheet("objects.css"), style_sheet("page.css")],
         version=__version__,
@@ -210,10 +215,10 @@ def _listed(runs_dir: Path, report: Report) -> _Listed:
 
 
 def _unread(report: Report) -> Entry:
-    """What is known of a report whose entry cannot be read: which of its files are there, and why."""
-    there = [path for suffix in (".html", ".ipynb", ".json") if (path := report.file(suffix)).exists()]
-    names = {path.suffix: path.name for path in there}
-    date = utc_text(max(path.stat().st_mtime for path in there))
+    """Make an entry for a report whose own cannot be read: the reason, and which of its files exist."""
+    existing = [path for suffix in (".html", ".ipynb", ".json") if (path := report.file(suffix)).exists()]
+    names = {path.suffix: path.name for path in existing}
+    date = utc_text(max(path.stat().st_mtime for path in existing))
     return Entry(
         study="",
         title=report.stem.name,
@@ -226,7 +231,7 @@ def _unread(report: Report) -> Entry:
 
 
 def _address(runs_dir: Path, path: Path) -> str:
-    """Where the file lies as seen from the index; empty where it is not there."""
+    """Return the address of a file relative to the index, or an empty text if it does not exist."""
     if not path.exists():
         return ""
     # "./" keeps a name with a colon from being read as a scheme.

@@ -1,8 +1,8 @@
-"""Whether the verdicts of a study can be trusted: six checks.
+"""Whether the verdicts of a study can be trusted: six checks, and the limits that no check can remove.
 
-A check is a fact: the number that decides it, what that number is held against, and what to do where it is not fine.
-Templates lay checks out for pages and terminals. Every warning of a primary contrast stands in the details of one
-check; one that belongs to none stands with the limits (`limits.py`). Checks change no verdict.
+A check is data: the number that decides it, what that number is compared with, and what to do if it is not fine.
+Templates lay checks out for pages and terminals. Every warning of a primary contrast is listed in the details of one
+check; a warning that belongs to no check is listed with the limits. Checks change no verdict.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from meshtrial import stats
+from meshtrial.design.responses import MARKED
+from meshtrial.inference import ended
 from meshtrial.inference.diagnosis import drift_of
-from meshtrial.inference.sequential import ended
+from meshtrial.records import builds
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.parts import part_of
 from meshtrial.records.schema import MACHINE_GATES, RunRecord, VerdictRow
@@ -27,24 +29,30 @@ from meshtrial.vocabulary import COARSE_QUANTILE, NO_TWIN, VerdictLabel
 
 Kind = Literal["twin", "runs", "machine", "drift", "blocks", "power", "limits"]
 State = Literal["fine", "attention", "problem", "unknown"]
-# What a reader calls a check, and what it asks.
+# The name of each check for readers, and the question that it answers.
 KINDS: dict[Kind, tuple[str, str]] = {
     "twin": ("A/A twin", "Does the study find a difference where there is none?"),
-    "runs": ("Runs that counted", "Do the verdicts use the runs that were planned?"),
-    "machine": ("Machine", "Did other programs, or the machine's host, take the CPU while runs were measured?"),
+    "runs": ("Runs used", "Do the verdicts use the runs that were planned?"),
+    "machine": ("Machine", "Did other programs, or the machine's host, take CPU time while runs were measured?"),
     "drift": ("Stability over time", "Did runs change over the study, with their order, or with warm-up?"),
-    "blocks": ("Independent blocks", "Do differences of neighbouring blocks resemble each other? No test holds then."),
-    "power": ("Detectable effect", "Would the study have found an effect as large as the margin, 4 times in 5?"),
-    "limits": ("Limits", "What no check can mend. docs/reference/verdicts.md says what to do about each check."),
+    "blocks": (
+        "Independent blocks",
+        "Do the differences of neighbouring blocks resemble each other? If so, no test is valid.",
+    ),
+    "power": (
+        "Detectable effect",
+        "Are the contrasts settled, and which effects does the study detect with 80 % power?",
+    ),
+    "limits": ("Limits", "No check can remove these. What to do about each check: docs/reference/verdicts.md."),
 }
-# Of a state its symbol, the symbol in words, and its colour by name.
+# Each state's symbol, the symbol in words, and the name of its colour.
 SIGNS: dict[State, tuple[str, str, str]] = {
     "fine": ("✓", "fine", "same"),
     "attention": ("!", "doubtful", "open"),
     "problem": ("✕", "failed", "stopped"),
     "unknown": ("?", "unknown", "quiet"),
 }
-# What may be seen beside drift, by its warning.
+# What the stability check reports beside drift, by the code of its warning.
 _COURSE = {
     "position": "order in the block",
     "carry-over": "carry-over",
@@ -52,7 +60,7 @@ _COURSE = {
     "modes": "two kinds of runs",
     "baseline-modes": "two states of the machine",
 }
-# The check in whose details a warning stands, by the warning's code.
+# The check that lists a warning in its details, by the warning's code.
 KIND_OF: dict[str, Kind] = {
     **dict.fromkeys(("aa-differs", "noise-floor", NO_TWIN), "twin"),
     **dict.fromkeys(("blocks-excluded", "ranked-worst"), "runs"),
@@ -61,82 +69,83 @@ KIND_OF: dict[str, Kind] = {
     **dict.fromkeys(("below-floor", "tests-disagree", "influential-block", "zeros", "repeated-values"), "power"),
     COARSE_QUANTILE: "power",
 }
-# Less is not worth a sentence: a run bears 5 % of late sends, and a short theft makes only some sends late.
+# A smaller share is not reported: a run may have 5 % late sends, and a short interruption makes only some sends late.
 _STOLEN = 0.02
 
 
 @dataclass(frozen=True)
 class Check:
-    """One question about a study, answered."""
+    """The answer to one question about a study."""
 
     kind: Kind
     state: State
-    value: str  # the number that decides; empty where there is none
-    denominator: str  # what it is a part of, or held against
+    value: str  # the number that decides; empty if there is none
+    denominator: str  # what the number is a part of, or is compared with
     sentence: str  # what was found
-    advice: str = ""  # what to do; empty where nothing is to be done
+    advice: str = ""  # what to do; empty if there is nothing to do
     details: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
-        """Its name for a reader."""
+        """The name of the check for readers."""
         return KINDS[self.kind][0]
 
     @property
     def sign(self) -> tuple[str, str, str]:
-        """The symbol of its state, the symbol in words, and its colour by name."""
+        """The symbol of the state, the symbol in words, and the name of its colour."""
         return SIGNS[self.state]
 
     @property
     def question(self) -> str:
-        """What it asks, over its details."""
+        """The question that the check answers; shown above the details."""
         return KINDS[self.kind][1]
 
 
 def checks(data: StudyData) -> tuple[Check, ...]:
-    """The six checks, in the order in which they are read."""
+    """Return the six checks in reading order."""
     rows = frames.contrasts(data, primary=True, family="").rows
-    made = (_twin(data), _runs(data), _machine(data), _drift(data, rows), _blocks(rows), _power(data, rows))
-    return tuple(with_warnings(check, rows) for check in made)
+    results = (_twin(data), _runs(data), _machine(data), _drift(data, rows), _blocks(rows), _power(data, rows))
+    return tuple(with_warnings(check, rows) for check in results)
 
 
-def tally(found: Sequence[Check]) -> str:
-    """How many checks are fine, and what the others are."""
-    counts = Counter(check.sign[1] for check in found)
+def tally(results: Sequence[Check]) -> str:
+    """Return how many checks are fine, and the states of the others."""
+    counts = Counter(check.sign[1] for check in results)
     others = [f"{counts[word]} {word}" for word in ("failed", "doubtful", "unknown") if counts[word]]
-    fine = f"{counts['fine']} of {len(found)} checks are fine"
-    return f"{fine}, {wording.listing(others)}" if others else f"all {len(found)} checks are fine"
+    fine = f"{counts['fine']} of {len(results)} checks are fine"
+    return f"{fine}, {wording.listing(others)}" if others else f"all {len(results)} checks are fine"
 
 
 def with_warnings(check: Check, rows: Sequence[VerdictRow]) -> Check:
-    """The check with those warnings in its details that belong to it."""
+    """Return the check with the warnings that belong to it added to its details."""
     codes = {warning.code for row in rows for warning in row.warnings}
-    mine = {code for code in codes if KIND_OF.get(code, "limits") == check.kind}
-    return replace(check, details=(*check.details, *wording.warnings(rows, mine)))
+    own_codes = {code for code in codes if KIND_OF.get(code, "limits") == check.kind}
+    return replace(check, details=(*check.details, *wording.warnings(rows, own_codes)))
 
 
-def number_of(count: int, what: str) -> str:
-    """So many of something: ``1 run``, ``2 runs``."""
-    return f"{wording.count(count)} {what}{'s' * (count != 1)}"
+def number_of(count: int, noun: str) -> str:
+    """Return a number with its noun: ``1 run``, ``2 runs``."""
+    return f"{wording.count(count)} {noun}{'s' * (count != 1)}"
 
 
 def _at(data: StudyData, row: VerdictRow) -> str:
-    """Of which response and load a number is, by the first words of the response's name."""
+    """Return the response (by the start of its label) and, in a study of several loads, the load of a number."""
     several = len(data.plan.study.loads) > 1
-    name = wording.known(row.response).label.partition(",")[0].removesuffix(" latency")
-    return f"at {name}" + (f", {row.load}" if several else "")
+    name = wording.known(row.response).label.partition(",")[0]
+    where = f"at {name.removesuffix(' latency')}" if row.response.startswith("latency_") else f"in {name}"
+    return where + (f", {row.load}" if several else "")
 
 
 def _against_margin(data: StudyData, row: VerdictRow) -> str:
-    """Of which response a number is, and the margin on the scale of its verdict."""
+    """Return the response of a number and the margin on the scale of its verdict."""
     if row.margin is None:
         return _at(data, row)
-    shown = wording.in_unit(row.response, row.margin) if row.by_difference else wording.rounded_percent(row.margin)
-    return f"{_at(data, row)} (margin {shown})"
+    margin = wording.in_unit(row.response, row.margin) if row.by_difference else wording.rounded_percent(row.margin)
+    return f"{_at(data, row)} (margin {margin})"
 
 
 def _in_margins(row: VerdictRow, size: float | None) -> float:
-    """A size on the scale of a row's verdict, in margins."""
+    """Return an effect, on the scale of the row's verdict, as a multiple of the margin."""
     return 0.0 if size is None else math.inf if not row.margin else abs(size) / row.margin
 
 
@@ -150,8 +159,8 @@ def _twin(data: StudyData) -> Check:
     """The study's own A/A test: the baseline deployed a second time."""
     study, contrasts = data.plan.study, frames.contrasts(data, primary=True, family="")
     if study.twin is None:
-        none = "This study has no A/A twin: nothing in it shows how large its own noise is."
-        return Check("twin", "unknown", "", "", "not deployed", "plan the next study with a twin", (none,))
+        none = "This study has no A/A twin, so nothing in it shows how large its noise is."
+        return Check("twin", "unknown", "", "", "not deployed", "include a twin in the next study", (none,))
     rows = [row for row in contrasts.rows if row.twin and contrasts.reported(row)]
     rows = [row for row in rows if row.verdict is not VerdictLabel.PROVISIONAL]
     if not rows:
@@ -162,67 +171,67 @@ def _twin(data: StudyData) -> Check:
     who, of = f"The A/A twin {study.twin.name}, deployed exactly like {study.baseline.name},", len(tested)
     largest = max(called or tested or rows, key=lambda row: _in_margins(row, _effect(row)))
     number = (wording.effect(largest), _against_margin(data, largest)) if largest.n_blocks else ("", "")
-    rest = (f"{who} is {untested}: nothing shows there how large the study's own noise is.",) if untested else ()
+    rest = (f"{who} is {untested}: this gives no estimate of the study's noise.",) if untested else ()
     if called:
         words = wording.listing([f"{row.verdict} {_at(data, row)}" for row in called])
         counted = f"{len(called)} of {number_of(of, 'contrast')} called different"
-        said = f"{who} was called {words}. At the study's error level this happens by chance now and then."
+        line = f"{who} was called {words}. At the study's error level this happens by chance now and then."
         advice = "repeat the study before acting on effects of that size"
-        return Check("twin", "problem", *number, counted, advice, (said, *rest))
+        return Check("twin", "problem", *number, counted, advice, (line, *rest))
     if not tested:
         return Check("twin", "unknown", *number, untested, "repeat the study on a quieter machine", rest)
     each = ", ".join(f"{wording.effect(row)} {_at(data, row)}" for row in tested if row.n_blocks)
-    said = f"{who} was not called different from it in {of} of {number_of(len(rows), 'contrast')} ({each})."
-    shaken = untested or any(wording.warned(row, "aa-differs", "noise-floor", NO_TWIN) for row in rows)
-    shaken = shaken or _in_margins(largest, _effect(largest)) > 1
-    advice = "take smaller effects for noise; repeat the study on a quieter machine" if shaken else ""
-    state: State = "attention" if shaken else "fine"
+    line = f"{who} was not called different from it in {of} of {number_of(len(rows), 'contrast')} ({each})."
+    is_noisy = untested or any(wording.warned(row, "aa-differs", "noise-floor", NO_TWIN) for row in rows)
+    is_noisy = is_noisy or _in_margins(largest, _effect(largest)) > 1
+    advice = "treat smaller effects as noise; repeat the study on a quieter machine" if is_noisy else ""
+    state: State = "attention" if is_noisy else "fine"
     counted = "not called different" + (f" in {of} of {number_of(len(rows), 'contrast')}" if untested else "")
-    return Check("twin", state, *number, counted, advice, (said, *rest))
+    return Check("twin", state, *number, counted, advice, (line, *rest))
 
 
 def _runs(data: StudyData) -> Check:
-    """How many planned runs the verdicts use, and why they use no others."""
+    """How many of the planned runs the verdicts use, and why they do not use the others."""
     planned, counted = len(data.plan.runs), len(data.included_runs())
-    taken = _taken(data).values()
-    stopped = {(name, word): None for one in taken for name, word in one.excluded.items()}
-    words, blocks = {word for _, word in stopped}, sum(len(one.excluded_blocks) for one in taken)
-    of_blocks = sum(len(one.blocks) + len(one.excluded_blocks) + len(one.unfinished) for one in taken)
+    inclusions = _inclusions(data).values()
+    excluded = {(name, word): None for one in inclusions for name, word in one.excluded.items()}
+    words, blocks = {word for _, word in excluded}, sum(len(one.excluded_blocks) for one in inclusions)
+    all_blocks = sum(len(one.blocks) + len(one.excluded_blocks) + len(one.unfinished) for one in inclusions)
     part, is_over = part_of(data.plan, data.environment), ended(data.plan, data.runs)
-    found = [f"{name} is {word}" for name, word in stopped]
-    found += [f"{blocks} of {number_of(of_blocks, 'block')} excluded"] if blocks else []
+    findings = [f"{name} is {word}" for name, word in excluded]
+    findings += [f"{blocks} of {number_of(all_blocks, 'block')} excluded"] if blocks else []
     state: State = "attention"
     if part or not is_over:
-        found.insert(0, f"part {part} of a divided study" if part else "the study is not finished")
-        advice = "merge the parts (meshtrial merge)" if part else "finish it: docs/how-to/resume.md"
+        findings.insert(0, f"part {part} of a divided study" if part else "the study is not finished")
+        advice = "merge the parts (meshtrial merge)" if part else "finish it: docs/how-to/long-studies.md"
     elif VerdictLabel.INVALID in words or not counted:
-        state, advice = "problem", "mend what the details name and run a new study: docs/troubleshooting.md"
+        state, advice = "problem", "fix what the details name and run a new study: docs/troubleshooting.md"
     elif VerdictLabel.SATURATED in words:
-        advice = "that the rate was not held is a result; lower the rate to compare latency"
+        advice = "that the rate was not reached is a result; lower the rate to compare latency"
     elif blocks:
         advice = "the verdicts use the other blocks; the details say why"
     else:
         state, advice = "fine", ""
-    if counted < planned and not found:
-        found.append("the stopping rule ended the study" if taken else "a part of the study is shown")
-    sentence = "; ".join(found)
-    details = (_rests_on(data), *_attempts(data), *_excluded(data))
-    return Check("runs", state, str(counted), f"of {number_of(planned, 'planned run')}", sentence, advice, details)
+    if counted < planned and not findings:
+        findings.append("the stopping rule ended the study" if inclusions else "only a part of the study is shown")
+    details = (_evidence_line(data), *_attempts(data), *_excluded(data))
+    denominator = f"of {number_of(planned, 'planned run')}"
+    return Check("runs", state, str(counted), denominator, "; ".join(findings), advice, details)
 
 
-def _taken(data: StudyData) -> Mapping[str, Inclusion]:
-    """Which runs take part at each load; nothing where only some treatments of a study are looked at."""
+def _inclusions(data: StudyData) -> Mapping[str, Inclusion]:
+    """Return which runs take part at each load; nothing if only some treatments of the study are shown."""
     whole = {treatment.name for treatment in data.plan.study.treatments} == {run.treatment for run in data.plan.runs}
     return data.inclusions if whole else {}
 
 
-def _rests_on(data: StudyData) -> str:
-    """Blocks, runs and their order."""
+def _evidence_line(data: StudyData) -> str:
+    """Return the number of blocks and runs that the verdicts are based on, and the order of the runs."""
     study = data.plan.study
     kept = [(frames.blocks_of(data, load), frames.at(data, load)) for load in frames.loads(data)]
     parts = wording.listing([f"{blocks} of {planned} planned blocks{at}" for (blocks, planned), at in kept])
     order = "one fixed order" if study.order == "sequential" else "a random order of its own"
-    fresh = "on deployments that grew within their block" if study.order == "growing" else "each a fresh deployment"
+    fresh = "on deployments that grew within their block" if study.order == "growing" else "each a new deployment"
     return (
         f"Based on {parts}, each with every treatment in {order}: {wording.count(len(data.included_runs()))} runs, "
         f"{fresh}. Percentiles are those of a typical run."
@@ -230,97 +239,98 @@ def _rests_on(data: StudyData) -> str:
 
 
 def _attempts(data: StudyData) -> list[str]:
-    """How many runs were made and failed, and whose failures they were."""
+    """Return how many runs were made, how many failed, and whether the machine or the treatment may be the cause."""
     failed, made = [run for run in data.runs if not run.valid], {run.run_id for run in data.runs}
     planned, attempts = len(data.plan.runs), number_of(len(data.runs), "attempt")
     missing = f"; {wording.count(planned - len(made))} are missing" if len(made) < planned else ""
     lines = [f"{wording.count(len(made))} of {wording.count(planned)} planned runs were made{missing}."]
     if not failed:
         return [*lines, f"All {attempts} passed every check."] if made else lines
-    others = Counter(run.treatment for run in failed if not _of_machine(run))
+    others = Counter(run.treatment for run in failed if not _failed_on_machine(run))
     total = others.total()
     lines.append(
-        f"{wording.count(len(failed))} of {attempts} failed: {len(failed) - total} a check of the machine or the load "
-        f"generator, {total} other checks alone."
+        f"{wording.count(len(failed))} of {attempts} failed: {len(failed) - total} failed a check of the machine or "
+        f"the load generator, {total} failed only other checks."
     )
     if total > 1 and 2 * max(others.values()) > total:
         name, count = others.most_common(1)[0]
-        lines.append(f"{count} of these {total} are attempts of {name}: this says something about that treatment.")
+        lines.append(f"{name} accounts for {count} of the {total} failures that the machine did not cause.")
     repeated = {run.run_id for run in data.runs if run.attempt > 1}
     passed = len({run.run_id for run in data.runs if run.valid} & repeated)
-    lines += [f"{passed} of {number_of(len(repeated), 'run')} passed when repeated in the block."] if repeated else []
+    lines += [f"{passed} of {number_of(len(repeated), 'repeated run')} passed."] if repeated else []
     if results := sum(is_result(data.plan, run) for run in failed):
         lines.append(
-            f"{results} of {number_of(len(failed), 'failure')} may be the treatment's own (rate, late sends, errors): "
-            "results, which are not repeated, and ranked behind every other latency of the block."
+            f"The treatment may be the cause of {results} of {number_of(len(failed), 'failure')} (rate, late sends or "
+            "errors). Such a run is a result: it is not repeated, and its latency ranks last in its block."
         )
     return lines
 
 
-def _of_machine(run: RunRecord) -> set[str]:
+def _failed_on_machine(run: RunRecord) -> set[str]:
+    """Return the failed checks of a run that concern the machine or the load generator."""
     return {gate.name for gate in run.failed_gates} & MACHINE_GATES
 
 
 def _excluded(data: StudyData) -> list[str]:
-    """Treatments and blocks that are excluded, each with its reason."""
+    """Return a line for each excluded treatment and block, with the reason."""
     lines = []
-    for load, taken in _taken(data).items():
+    for load, inclusion in _inclusions(data).items():
         at = frames.at(data, load)
-        for name, word in taken.excluded.items():
-            mine = [run for (_, treatment), run in taken.chosen.items() if treatment == name]
-            reasons = Counter(reason for run in mine if not run.valid for reason in run.reasons).most_common(6)
+        for name, word in inclusion.excluded.items():
+            runs = [run for (_, treatment), run in inclusion.chosen.items() if treatment == name]
+            reasons = Counter(reason for run in runs if not run.valid for reason in run.reasons).most_common(6)
             why = "; ".join(f"{reason} ({number_of(count, 'run')})" for reason, count in reasons)
-            failed = f"{sum(not run.valid for run in mine)} of {number_of(len(mine), 'run')} failed"
-            lines.append(f"{name}{at} is excluded as a whole ({word}): {failed}. {why}.")
-        for block, runs in taken.excluded_blocks.items():
-            why = "; ".join(f"{run.treatment}: {', '.join(run.reasons)}" for run in runs)
+            failed = f"{sum(not run.valid for run in runs)} of {number_of(len(runs), 'run')} failed"
+            lines.append(f"{name}{at} is excluded entirely ({word}): {failed}. {why}.")
+        for block, failed_runs in inclusion.excluded_blocks.items():
+            why = "; ".join(f"{run.treatment}: {', '.join(run.reasons)}" for run in failed_runs)
             lines.append(f"Block {block}{at} is excluded for every treatment. {why}.")
     return lines
 
 
 def _machine(data: StudyData) -> Check:
-    """What other programs and the machine's host took while runs were measured."""
+    """How much CPU time other programs and the machine's host took while runs were measured."""
     runs, limit = data.included_runs(), data.plan.study.gates.foreign_load
     foreign, stolen = (
         [run.responses[name] for run in runs if name in run.responses] for name in ("foreign_load", "machine_stolen")
     )
-    failing = [names for run in data.runs if (names := _of_machine(run))]
+    failing = [names for run in data.runs if (names := _failed_on_machine(run))]
     failed = Counter(name for names in failing for name in names)
     attempts, details = number_of(len(data.runs), "attempt"), _stolen(data.runs)
     details += [f"{count} of {attempts} failed the check {name}." for name, count in failed.items()]
-    details += [f"Other programs were measured in {len(foreign)} of {number_of(len(runs), 'run')} that counted."]
+    details += [f"Other programs were measured in {len(foreign)} of {number_of(len(runs), 'used run')}."]
     most = wording.in_unit("machine_stolen", max(stolen, default=None))
     if foreign:
-        value, held = wording.in_unit("foreign_load", max(foreign)), wording.declared_percent(limit or 0.0)
-        number = (value, "of CPU to other programs" + (f" (limit {held})" if limit else ""))
-        found = [f"{most} to the host"] if stolen else []
+        value, allowed = wording.in_unit("foreign_load", max(foreign)), wording.declared_percent(limit or 0.0)
+        number = (value, "of CPU to other programs" + (f" (limit {allowed})" if limit else ""))
+        findings = [f"{most} to the host"] if stolen else []
     else:
         number = (most, "of CPU to the host") if stolen else ("", "")
-        found = ["other programs are not measured here"]
-    found += [f"{len(failing)} of {attempts} failed"] if failed else []
+        findings = ["other programs are not measured here"]
+    findings += [f"{len(failing)} of {attempts} failed"] if failed else []
     state: State = "attention" if failed or max(stolen, default=0.0) >= _STOLEN else "fine"
     if "foreign load" in failed:
-        advice = "end other programs (top shows them), or measure on a machine of its own"
+        advice = "end other programs (top lists them), or use a machine of its own"
     elif failed:
         advice = "give the load generator more cores or more generators, or lower the rate"
     elif state == "attention":
         advice = "measure on a machine whose host is not shared, or for longer"
     else:
         state, advice = (state, "") if foreign or stolen else ("unknown", "judge noise by the twin")
-    return Check("machine", state, *number, "; ".join(found), advice, tuple(details))
+    return Check("machine", state, *number, "; ".join(findings), advice, tuple(details))
 
 
 def _stolen(runs: Sequence[RunRecord]) -> list[str]:
-    """Time that a virtual machine's host gave to others, where it is enough to spoil runs."""
+    """Return a line on CPU time that the host of a virtual machine gave to others, if it can invalidate runs."""
     shares: dict[bool, list[float]] = {True: [], False: []}
     for run in runs:
         if "machine_stolen" in run.responses:
             shares[run.valid].append(run.responses["machine_stolen"])
     worst = max((*shares[True], *shares[False]), default=0.0)
     medians = [
-        f"{wording.in_unit('machine_stolen', statistics.median(own))} in {number_of(len(own), 'attempt')} that {did}"
-        for own, did in ((shares[True], "passed"), (shares[False], "failed"))
-        if own
+        f"{wording.in_unit('machine_stolen', statistics.median(values))} in {number_of(len(values), 'attempt')} {kind}"
+        for values, kind in ((shares[True], "that passed"), (shares[False], "that failed"))
+        if values
     ]
     most = wording.in_unit("machine_stolen", worst)
     line = (
@@ -330,29 +340,28 @@ def _stolen(runs: Sequence[RunRecord]) -> list[str]:
 
 
 def _drift(data: StudyData, rows: Sequence[VerdictRow]) -> Check:
-    """How far runs moved from the first to the last, and whether their order, warm-up or kind made a difference."""
-    one_each = {(row.load, row.response): row for row in rows if row.baseline_value}.values()
-    found = [(row, drift) for row in one_each if (drift := drift_of(data, row.load, row.response))]
-    if not found:
-        return Check("drift", "unknown", "", "", "too few runs to tell")
+    """How far runs moved from first to last, and whether order, warm-up or two states of runs had an effect."""
+    row_of_response = {(row.load, row.response): row for row in rows if row.baseline_value}
+    drifts = [(row, drift) for row in row_of_response.values() if (drift := drift_of(data, row.load, row.response))]
+    if not drifts:
+        return Check("drift", "unknown", "", "", "too few runs to estimate drift")
 
-    def in_margins(one: tuple[VerdictRow, stats.Drift]) -> float:
-        row, change = one[0], math.expm1(abs(one[1].size))
+    def in_margins(pair: tuple[VerdictRow, stats.Drift]) -> float:
+        row, change = pair[0], math.expm1(abs(pair[1].size))
         return _in_margins(row, change * abs(row.baseline_value or 0.0) if row.by_difference else change)
 
-    drifting = [one for one in found if wording.warned(one[0], "drift")]
-    largest = max(drifting or found, key=in_margins)
+    drifting = [pair for pair in drifts if wording.warned(pair[0], "drift")]
+    row, drift = largest = max(drifting or drifts, key=in_margins)
     codes = {warning.code for row in rows if not row.twin for warning in row.warnings}
     others = [words for code, words in _COURSE.items() if code in codes]
-    number, sentence = ("0", f"of {number_of(len(found), 'response')} shown to drift"), ""
+    number, sentence = ("0", f"of {number_of(len(drifts), 'response')} shown to drift"), ""
     if drifting:
-        share = wording.margin_share(largest[0])
-        held = f" (margin {share})" if share else ""
+        share = wording.margin_share(row)
         sentence = f"{len(drifting)} {number[1]}"
-        number = wording.change(math.exp(largest[1].size)), _at(data, largest[0]) + held
+        number = wording.change(math.exp(drift.size)), _at(data, row) + (f" (margin {share})" if share else "")
     if others:
-        sentence = "; ".join(filter(None, (sentence, f"seen: {wording.listing(others)}")))
-        advice = "the details say what mends it"
+        sentence = "; ".join(filter(None, (sentence, f"found: {wording.listing(others)}")))
+        advice = "the details say what to change"
     else:
         advice = "blocks absorb it; look for heat, leaks or growing logs"
     state: State = "attention" if others or (drifting and in_margins(largest) > 1) else "fine"
@@ -360,24 +369,28 @@ def _drift(data: StudyData, rows: Sequence[VerdictRow]) -> Check:
 
 
 def _blocks(rows: Sequence[VerdictRow]) -> Check:
-    """Whether differences of neighbouring blocks resemble each other, which no exact test survives."""
+    """Whether differences of neighbouring blocks resemble each other, which invalidates every exact test."""
     judged = [row for row in rows if row.n_blocks and not row.twin]
     most = max((row.n_blocks for row in rows), default=0)
     if most < stats.FEWEST_BLOCKS:
-        return Check("blocks", "unknown", str(most), f"of the {stats.FEWEST_BLOCKS} blocks that it takes to tell", "")
-    found, places = (sum(wording.warned(row, code) for row in judged) for code in ("dependent-blocks", "places-differ"))
+        return Check("blocks", "unknown", str(most), f"of the {stats.FEWEST_BLOCKS} blocks that this check needs", "")
+    dependent, places = (
+        sum(wording.warned(row, code) for row in judged) for code in ("dependent-blocks", "places-differ")
+    )
     refused = sum(row.verdict is VerdictLabel.DEPENDENT for row in judged)
-    number = str(found), f"of {number_of(len(judged), 'contrast')} depend on the block before"
-    sentence = f"{refused} have no verdict for it" if refused else f"{places} differ between places" if places else ""
-    if found:
+    number = str(dependent), f"of {number_of(len(judged), 'contrast')} depend on the previous block"
+    sentence = f"{places} differ between places" if places else ""
+    if refused:
+        sentence = f"{refused} therefore have no verdict"
+    if dependent:
         advice = "pause longer between blocks in a new study, or run more of them"
         return Check("blocks", "problem" if refused else "attention", *number, sentence, advice)
-    advice = "read each place for itself" if places else ""
+    advice = "read the result of each place separately" if places else ""
     return Check("blocks", "attention" if places else "fine", *number, sentence, advice)
 
 
 def _power(data: StudyData, rows: Sequence[VerdictRow]) -> Check:
-    """What this study could have found, beside what was declared to matter; and how often such a study errs."""
+    """Which effects the study could detect, compared with the margins, and how often such a study errs."""
     judged = [row for row in rows if not row.twin and row.verdict.standing in ("different", "equivalent", "open")]
     middles = []
     for name in data.plan.study.primary:
@@ -385,9 +398,9 @@ def _power(data: StudyData, rows: Sequence[VerdictRow]) -> Check:
         middles += sized[len(sized) // 2 : len(sized) // 2 + 1]
     is_open = [row for row in judged if row.verdict.standing == "open"]
     needed = max((row.blocks_needed or 0 for row in is_open), default=0)
-    advice = f"a new study of about {block_count(needed)} blocks would probably do" if needed else ""
+    advice = f"a new study of {block_count(needed)} blocks would probably settle the open contrasts" if needed else ""
     if not middles:
-        return Check("power", "unknown", "", "", "no verdict to judge by", advice, tuple(_error_level(data)))
+        return Check("power", "unknown", "", "", "there is no verdict yet", advice, tuple(_error_level(data)))
     largest = max(middles, key=lambda row: _in_margins(row, row.mde))
     each = wording.listing([f"{wording.mde_text(row)} {_against_margin(data, row)}" for row in middles])
     details = (f"With this noise, a study of this size detects effects of about {each} with 80 % power.",)
@@ -409,10 +422,80 @@ def _error_level(data: StudyData) -> list[str]:
     study = data.plan.study
     wrong = "among the treatments of one response at one load"
     if len(study.families()) > 1:
-        wrong = (
-            f"from {study.baseline.name} in one response at one load, and at most as many one between the treatments"
-        )
+        wrong = f"from {study.baseline.name} in one response at one load, and at most as many between two treatments"
     return [
-        f"Where nothing differs, at most {wording.declared_percent(study.alpha)} of such studies call a difference "
-        f"{wrong}. Intervals and verdicts come from the same exact test."
+        f"If treatments do not differ, at most {wording.declared_percent(study.alpha)} of such studies call a "
+        f"difference {wrong}. Intervals and verdicts come from the same exact test."
+    ]
+
+
+_LOCAL = (
+    "The treatments with a proxy are reference data planes built from plain Envoy on one machine. They show what an "
+    "architecture or a feature costs there. They do not measure any mesh product.",
+    "Everything runs on one machine over loopback. There is no network between client and server, and load generator, "
+    "proxies and app share the same cores. Added milliseconds are valid for such a machine. On a cluster the path is "
+    "longer, so the same percentage is a different number of milliseconds.",
+)
+_CLUSTER = ("The verdicts are valid for this cluster, these versions, this placement and this load.",)
+_ALWAYS = (
+    "An interval describes this session only. How much the result changes on another day, or in another state of the "
+    "machine, is shown only by another study (meshtrial compare).",
+    "Inconclusive means that this study cannot decide. Equivalent means that the effect lies within the margin, which "
+    "is a choice made in the plan.",
+    "Exploratory rows were not the question of this study: treat them as hints.",
+)
+
+
+def limits(data: StudyData) -> Check:
+    """Return the limits of a study's conclusions as a check, which alarms only at builds that are not releases."""
+    study, local = data.plan.study, data.plan.study.backend == "local"
+    debug, own, absent = builds.not_released(data.runs), _own_builds(data.runs), _not_reported(data)
+    parts = [f"{word} build of {program}" for program, word in debug]
+    parts += ["reference data planes, not a mesh", "one machine"] if local else ["this cluster", "this load"]
+    if own:
+        parts.append(f"own builds of {wording.listing(own) if len(own) < 3 else number_of(len(own), 'treatment')}")
+    parts += ["one session", *(f"{name} not reported" for name in absent)]
+    details = [
+        f"{program} reports that it is not a release ({word}), in {wording.listing(treatments)}. Such a build may cost "
+        "several times as much as a release, and these results do not apply to one. Measure a release."
+        for (program, word), treatments in debug.items()
+    ]
+    details += _LOCAL if local else _CLUSTER
+    details += [f"Built from source, not releases: {wording.listing(own)}."] if own else []
+    rates = wording.listing([load.label for load in study.loads])
+    details += [
+        f"The verdicts are valid for the measured loads ({rates}). They do not predict latency at another rate.",
+        *absent.values(),
+        *_percentiles(data),
+        *_ALWAYS,
+    ]
+    check = Check("limits", "problem" if debug else "fine", "", "", "; ".join(parts), details=tuple(details))
+    return with_warnings(check, frames.contrasts(data, primary=True, family="").rows)
+
+
+def _own_builds(runs: Iterable[RunRecord]) -> list[str]:
+    """Return the names of meshes that were built from source."""
+    versions = {name: text for run in runs for name, text in run.versions.items() if name.startswith("mesh ")}
+    return sorted(name.removeprefix("mesh ") for name, text in versions.items() if "own build" in text)
+
+
+def _not_reported(data: StudyData) -> dict[str, str]:
+    """Return a sentence for each primary response that was not recorded, with the loads."""
+    loads_of: dict[str, dict[str, None]] = {}
+    contrasts = frames.contrasts(data, primary=True)
+    for row in contrasts.rows:
+        if not row.twin and not contrasts.reported(row):
+            loads_of.setdefault(wording.short_label(row.response), {})[row.load] = None
+    return {name: f"{name} is not reported at {wording.listing(list(loads))}." for name, loads in loads_of.items()}
+
+
+def _percentiles(data: StudyData) -> list[str]:
+    """Return a line on the percentiles that no run reports, and what is needed to get them."""
+    recorded = set(data.table.filter(data.table["included"])["response"].to_list())
+    absent = [marked.label for marked in MARKED if f"latency_{marked.key}_s" not in recorded]
+    if not absent or not recorded:
+        return []
+    return [
+        f"Not reported: {wording.listing(absent)}. A percentile is reported only if at least "
+        f"{data.plan.study.gates.sample_floor:g} requests of every run lie beyond it. Run longer or at a higher rate."
     ]

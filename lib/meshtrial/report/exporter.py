@@ -1,7 +1,7 @@
-"""nbconvert's exporter of a report's page: what it drops, in which order it shows the rest, and what it folds.
+"""nbconvert's exporter for report pages: which cells and outputs a page has, in which order, and what it folds.
 
-nbconvert's own template loads four scripts from a network; the one of this page is ``templates/meshtrial``. Of our own
-outputs the exporter takes the form that is made for a page; of others what a page can hold. Only this module imports
+nbconvert's own template loads four scripts from a network; ``templates/meshtrial`` replaces it. From our own outputs
+the exporter takes the MIME type made for pages, from others the best one that a page can hold. Only this module imports
 nbconvert, which takes long to load.
 """
 
@@ -27,33 +27,33 @@ from meshtrial import paths
 from meshtrial.errors import plain
 from meshtrial.report.markup import ON_PAGE, TEMPLATES, part
 
-CELLS: Any = v4  # it declares no types
-# On a cell that says that the study did not come to its end, which becomes the page's banner; the other is papermill's.
-NOT_WHOLE, PAPERMILL_TAG = "not-whole", "papermill-error-cell-tag"
-LOG_LINES = 8  # printed output beyond this is folded
-# The section that a reader of the page wants first; and those wanted last: what was given, and how the run went.
+CELLS: Any = v4  # nbformat declares no types
+# Tags of cells that become the page's banner: our notice that a study is unfinished, and papermill's of an error.
+UNFINISHED, PAPERMILL_TAG = "not-whole", "papermill-error-cell-tag"
+LOG_LINES = 8  # longer printed output is folded
+# Tags of the section that a page shows first, and of those it shows last: parameters and progress.
 _FIRST_TAGS, _LAST_TAGS = {"verdict"}, {"parameters", "injected-parameters", "progress"}
-# What the fold of a cell's code is called, by the cell's tag.
+# The title of a cell's folded code, by the cell's tag.
 _SUMMARIES = {"parameters": "parameters and their defaults", "injected-parameters": "parameters of this run"}
-_ALL_CODE = "the notebook's cells, in their order: what made every table and figure of this page"
-# Folders of a path in a parameter. Where it lies on somebody's disk is not for readers, and not the same twice.
+_ALL_CODE = "all cells of the notebook, in order: the code that made every table and figure of this page"
+# Folders of a path in a parameter. They differ from machine to machine and do not concern readers.
 _FOLDERS = re.compile(r"""(?<=[=,"'])/(?:[^"',/]+/)+(?=[^"',/])""")
 _STUDY_DIR = re.compile(r"""(?m)^study_dir = ["'](/[^"']*)["']""")
 _CONFIG = Config(
     {
-        # A page has no widgets: what says something without them stands in their place.
+        # A page has no widgets, so an output's other MIME types are used.
         "NbConvertBase": {
             "display_data_priority": [
                 ON_PAGE,
                 *("text/html", "text/markdown", "image/svg+xml", "image/png", "image/jpeg", "text/plain"),
             ]
         },
-        # What was printed piece by piece is one output, so that it is folded as one.
+        # Join text printed in pieces, so that it is folded as one output.
         "CoalesceStreamsPreprocessor": {"enabled": True},
         "TagRemovePreprocessor": {
             "enabled": True,
-            # What papermill puts into a failed notebook, and what we do, is the page's banner.
-            "remove_cell_tags": {PAPERMILL_TAG, NOT_WHOLE, "remove_cell", "remove-cell"},
+            # The page's banner replaces these cells.
+            "remove_cell_tags": {PAPERMILL_TAG, UNFINISHED, "remove_cell", "remove-cell"},
             "remove_input_tags": {"remove_input", "remove-input"},
         },
     }
@@ -61,29 +61,29 @@ _CONFIG = Config(
 
 
 def tags_of(cell: Any) -> set[str]:
-    """A cell's tags."""
+    """Return the tags of a notebook's cell."""
     return set(cell.metadata.get("tags", ()))
 
 
 def errors_of(notebook: Any) -> list[str]:
-    """What failed in its cells, in their order."""
+    """Return the errors of a notebook's cells in order, each as ``name: message``."""
     outputs = (output for cell in notebook.cells for output in cell.get("outputs", ()))
     return [f"{one.ename}: {plain(str(one.evalue))}" for one in outputs if one.output_type == "error"]
 
 
 class WithoutFolders(Preprocessor):
-    """Leaves of the paths of this machine, in parameters and in what was printed, what is the same on every one."""
+    """Removes this machine's folders from paths in parameters and outputs."""
 
     def preprocess(self, nb: Any, resources: Any) -> tuple[Any, Any]:
-        """Shorten paths in the cells of given parameters, and in every output."""
-        given = [cell for cell in nb.cells if "injected-parameters" in tags_of(cell)]
-        sources = "\n".join(cell.source for cell in given)
+        """Shorten paths in the cells of injected parameters and in every output."""
+        parameters = [cell for cell in nb.cells if "injected-parameters" in tags_of(cell)]
+        sources = "\n".join(cell.source for cell in parameters)
         roots = {paths.studies_root(), paths.reports_root(), paths.CHECKOUT, Path.home()}
-        # A study is called by its folder and that of all of its kind.
+        # A study keeps the last two folders of its path: the name of its kind, and its own.
         roots |= {Path(folder).parent.parent for folder in _STUDY_DIR.findall(sources)}
-        found = {f"{root}/" for root in roots if root != root.parent}
-        prefixes = sorted(found | {*_FOLDERS.findall(_STUDY_DIR.sub("", sources))}, key=len, reverse=True)
-        for holder in (*given, *(output for cell in nb.cells for output in cell.get("outputs", ()))):
+        folders = {f"{root}/" for root in roots if root != root.parent}
+        prefixes = sorted(folders | {*_FOLDERS.findall(_STUDY_DIR.sub("", sources))}, key=len, reverse=True)
+        for holder in (*parameters, *(output for cell in nb.cells for output in cell.get("outputs", ()))):
             for key in ("source", "text", "evalue"):
                 if isinstance(text := holder.get(key), str):
                     for prefix in prefixes:
@@ -93,13 +93,13 @@ class WithoutFolders(Preprocessor):
 
 
 class ForReaders(Preprocessor):
-    """Puts the verdict first and the code last, and folds what most readers skip.
+    """Moves the verdict to the top and the code to the end, and folds what most readers skip.
 
-    Where a cell failed, everything stays where it is, so that the page shows what happened in its order.
+    If a cell failed, the order stays, so that the page shows what happened.
     """
 
     def preprocess(self, nb: Any, resources: Any) -> tuple[Any, Any]:
-        """Order the cells; what the template must know of each stands in its metadata."""
+        """Order the cells, and store in each cell's metadata what the template needs to know about it."""
         whole = not errors_of(nb)
         for cell in nb.cells:
             summary = next((text for tag, text in _SUMMARIES.items() if tag in tags_of(cell)), "")
@@ -109,7 +109,7 @@ class ForReaders(Preprocessor):
         nb.cells = [*_parameters_folded(nb.cells)]
         if whole:
             opening, *sections = _sections(nb.cells)
-            first, *others = sorted(sections, key=_place) or [[]]
+            first, *others = sorted(sections, key=_rank) or [[]]
             nb.cells = [*_about_folded(opening, first), *itertools.chain(*others), *_code(nb.cells)]
         return nb, resources
 
@@ -122,7 +122,7 @@ def _is_visible(output: Any) -> bool:
 
 
 def _parameters_folded(cells: list[Any]) -> Iterator[Any]:
-    """What is written before a notebook's parameters is for whoever sets them: below its heading it is folded."""
+    """Fold the text above a notebook's parameters, which is for those who set them, below its heading."""
     for cell, following in itertools.pairwise([*cells, None]):
         yield cell
         heading, _, rest = cell.source.partition("\n\n")
@@ -132,7 +132,7 @@ def _parameters_folded(cells: list[Any]) -> Iterator[Any]:
 
 
 def _sections(cells: list[Any]) -> list[list[Any]]:
-    """What stands before the first heading of the second level, and each of these with what follows it."""
+    """Split cells into those before the first second-level heading, and one section per such heading."""
     sections: list[list[Any]] = [[]]
     for cell in cells:
         if cell.cell_type == "markdown" and cell.source.startswith("## "):
@@ -141,14 +141,14 @@ def _sections(cells: list[Any]) -> list[list[Any]]:
     return sections
 
 
-def _place(section: list[Any]) -> int:
-    """The verdict comes first; parameters and progress, which ran first, come last."""
+def _rank(section: list[Any]) -> int:
+    """Sort key: the verdict first, parameters and progress last."""
     tags = {tag for cell in section for tag in tags_of(cell)}
     return bool(tags & _LAST_TAGS) - bool(tags & _FIRST_TAGS)
 
 
 def _about_folded(opening: list[Any], first: list[Any]) -> list[Any]:
-    """The opening and the first section; of a study's introduction all but its question is folded behind them."""
+    """Return the opening and the first section; everything in the introduction but its question is folded below."""
     if opening and opening[0].cell_type == "markdown":
         title, question, more = (*opening[0].source.split("\n\n", 2), "", "")[:3]
         if title.startswith("# ") and more.strip():
@@ -158,16 +158,16 @@ def _about_folded(opening: list[Any], first: list[Any]) -> list[Any]:
 
 
 def _fold(text: str, title: str) -> Any:
-    """A cell that is folded under a title and a line of what its paragraphs begin with."""
-    # No headings of the page's own contents: nobody looks for them there.
+    """Make a cell folded under a title, with a line that lists the bold openings of its paragraphs."""
+    # Third-level headings become bold text, so that they do not appear in the page's contents.
     text = re.sub(r"^### (.+)$", r"**\1**", text, flags=re.MULTILINE)
-    held = re.findall(r"^\*\*([^*]+?)\.?\*\*", text, flags=re.MULTILINE)
-    listed = ", ".join(lead[0].lower() + lead[1:] for lead in held)
+    openings = re.findall(r"^\*\*([^*]+?)\.?\*\*", text, flags=re.MULTILINE)
+    listed = ", ".join(opening[0].lower() + opening[1:] for opening in openings)
     return CELLS.new_markdown_cell(text, metadata={"mt_fold": title, "mt_holds": listed})
 
 
 def _code(cells: list[Any]) -> list[Any]:
-    """All code of the page in one place, each part below the heading that it stands under in the notebook."""
+    """Collect all code of the page in one cell, each part below a comment with its heading in the notebook."""
     parts, heading = [], ""
     for cell in cells:
         if cell.cell_type == "markdown":
@@ -182,7 +182,7 @@ def _code(cells: list[Any]) -> list[Any]:
 
 
 class PageExporter(HTMLExporter):
-    """The exporter; ``headings`` are those of the page's prose, known when it was rendered."""
+    """The exporter. ``headings`` holds the headings of the page's prose once the page is rendered."""
 
     def __init__(self) -> None:
         self.headings: list[tuple[int, str, str]] = []
@@ -199,14 +199,14 @@ class PageExporter(HTMLExporter):
     def from_notebook_node(self, nb: Any, resources: Any = None, **kw: Any) -> tuple[str, Any]:  # type: ignore[override]
         """Render the page without `HTMLExporter`'s last step.
 
-        That step parses the whole page into a tree to describe pictures that lack words; a study of thousands of runs
-        has tables that take such a tree half a gigabyte.
+        That step parses the whole page to add descriptions to pictures. For a study of thousands of runs, the tables
+        make that tree half a gigabyte large.
         """
         return TemplateExporter.from_notebook_node(self, nb, resources, **kw)
 
     @pass_context
     def markdown2html(self, context: Any, source: str) -> str:
-        """Prose as HTML, whose headings the page's contents list."""
+        """Render Markdown, and collect its headings for the page's contents."""
         attachments = context.get("cell", {}).get("attachments", {})
         renderer = _Prose(escape=False, attachments=attachments)
         rendered: str = MarkdownWithMath(renderer=renderer).render(source)
@@ -214,30 +214,30 @@ class PageExporter(HTMLExporter):
         return rendered
 
     def default_filters(self) -> Iterator[tuple[str, Any]]:
-        """nbconvert's, and one for HTML that is not ours."""
+        """Yield nbconvert's filters and our own."""
         yield from super().default_filters()  # type: ignore[no-untyped-call]
         yield "highlight_code", Highlight2HTML
         yield "described", described
 
 
 class _Prose(IPythonRenderer):
-    """nbconvert's renderer of Markdown; it gives headings an id, and keeps them."""
+    """nbconvert's Markdown renderer, which also gives headings an id and collects them."""
 
     def __init__(self, **how: Any) -> None:
         super().__init__(**how)
         self.headings: list[tuple[int, str, str]] = []
 
     def heading(self, text: str, level: int, **attrs: Any) -> str:
-        """A heading; ``text`` is escaped already."""
-        shown = Markup(text)
-        anchor = shown.striptags().replace(" ", "-")
+        """Render a heading; ``text`` is already escaped."""
+        content = Markup(text)
+        anchor = content.striptags().replace(" ", "-")
         if level in (2, 3):
-            self.headings.append((level, anchor, shown.striptags()))
-        return str(part("page_heading", level, anchor, shown))
+            self.headings.append((level, anchor, content.striptags()))
+        return str(part("page_heading", level, anchor, content))
 
 
 def described(html: str) -> str:
-    """HTML that is not ours, closed in order; its pictures without words say at least that they have none."""
+    """Close the tags of foreign HTML, and mark pictures without a description as such."""
     tree = BeautifulSoup(html, "html.parser")
     for picture in tree.select("img:not([alt])"):
         picture["alt"] = "No description has been provided for this image"

@@ -1,7 +1,7 @@
-"""A figure as a report needs it: drawing, text for those who do not see it, caption, and its numbers as a table.
+"""Figures: a drawing, a text alternative with its numbers, a caption, and the numbers as a table.
 
-In a notebook the drawing is an image. A page holds the SVG itself: text that can be selected, in the page's own
-colours. One drawing serves all screens.
+A notebook shows the drawing as an image. A page holds the SVG element itself, whose text can be selected and whose
+colours are the page's. The same drawing serves all screen sizes.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from meshtrial.report import svg as svg_tools
 from meshtrial.report.markup import Cell, Column, Displayable, Form, Fragment, Table, cell
 
 Row = TypeVar("Row")
-Columns = Mapping[str, Callable[[Row], object]]  # heading of a number, to what it is of a row
+Columns = Mapping[str, Callable[[Row], object]]  # column heading to a function that takes its value from a row
 
 
 @dataclass(frozen=True, repr=False)
 class Figure(Displayable):
-    """What a figure is: a drawing, what it shows in words, how to read it, and its numbers.
+    """A figure of a report.
 
     Attributes
     ----------
     draw : callable
-        Draws, on panels of `meshtrial.report.sheet`. It is called at once: what cannot be drawn fails where it is made.
+        Draws on panels of `meshtrial.report.sheet`. It is called at once, so errors appear where the figure is made.
     alt : str
-        What is seen, in numbers.
+        What the drawing shows, in numbers.
     caption : str
-        How to read it.
+        How to read the drawing.
     table : polars.DataFrame
-        The numbers that are drawn, in display units named in the columns.
+        The drawn numbers, in display units that the column names give.
     nothing : bool
-        Whether it only says why there is nothing to see.
+        Whether the figure only explains why there is nothing to draw.
     svg : str
         The drawing as an ``<svg>`` element for a page.
     """
@@ -53,74 +53,86 @@ class Figure(Displayable):
 
     def __post_init__(self) -> None:
         if not self.alt.strip() or not self.caption.strip():
-            raise UsageError("a figure needs alt text and a caption; say what is seen, in numbers")
-        object.__setattr__(self, "svg", self._drawn())
+            raise UsageError("a figure needs alt text and a caption; describe what it shows, in numbers")
+        object.__setattr__(self, "svg", self._draw_svg())
 
     @classmethod
-    def of(
+    def from_rows(
         cls,
         draw: Callable[[], Canvas],
         rows: Iterable[Row],
         columns: Columns[Row],
-        seen: str,
-        says: Callable[[Row], str],
+        summary: str,
+        describe: Callable[[Row], str],
         caption: str,
     ) -> Figure:
-        """A figure of rows: the same rows are its table, by columns, and its words, by what is said of each."""
+        """Make a figure whose table has one line per row, and whose alt text is a summary and a part per row."""
         listed = list(rows)
         table = pl.DataFrame([pl.Series(name, [value(row) for row in listed]) for name, value in columns.items()])
-        return cls(draw, alt_text(seen, map(says, listed)), caption, table.cast({pl.Null: pl.Float64}))
+        return cls(draw, alt_text(summary, map(describe, listed)), caption, table.cast({pl.Null: pl.Float64}))
 
-    def _drawn(self) -> str:
+    def _draw_svg(self) -> str:
         with svg_tools.style():
             canvas = self.draw()
             sheet.fit(canvas)
-        shown = svg_tools.to_svg(canvas, self.alt)
+        drawing = svg_tools.to_svg(canvas, self.alt)
         _close(canvas)
-        return shown
+        return drawing
 
     def laid_out(self, form: Form) -> str:
-        """The figure with its caption and its numbers; as text, what is seen instead of the drawing."""
+        """Return the drawing with caption and numbers; as text, the alt text replaces the drawing."""
         return Fragment("figure", self, form == "notebook").laid_out(form)
 
     @property
     def drawing(self) -> Markup:
-        """The drawing itself, for a page."""
+        """The SVG element, for a page."""
         return Markup(self.svg)
 
     @property
     def address(self) -> str:
-        """The drawing as an image's address."""
+        """The drawing as the address of an image."""
         return svg_tools.data_uri(self.svg)
 
     @property
     def numbers(self) -> Table:
-        """The numbers that are drawn."""
+        """The drawn numbers as a table."""
         return frame_table(self.table, f"The numbers of this figure: {self.alt.partition('. ')[0]}")
 
 
-def alt_text(seen: str, parts: Iterable[str]) -> str:
-    """What is seen, and then in numbers each part of it."""
-    return f"{seen}. {'; '.join(parts)}."
+def alt_text(summary: str, parts: Iterable[str]) -> str:
+    """Return a summary sentence followed by the parts of a drawing, in numbers."""
+    return f"{summary}. {'; '.join(parts)}."
 
 
 def frame_table(frame: pl.DataFrame, caption: str) -> Table:
-    """A data frame as a table: four significant digits shown, the whole value kept behind them."""
+    """Return a data frame as a table that shows four significant digits and keeps the exact values."""
     columns = [
-        Column[dict[str, object]](name, partial(_shown, name), numeric=kind.is_numeric())
+        Column[dict[str, object]](name, partial(_cell, name), numeric=kind.is_numeric())
         for name, kind in frame.schema.items()
     ]
-    return Table.of(caption, columns, frame.iter_rows(named=True), show_caption=False)
+    return Table.from_rows(caption, columns, frame.iter_rows(named=True), show_caption=False)
 
 
-def _shown(name: str, row: dict[str, object]) -> Cell:
+def _cell(name: str, row: dict[str, object]) -> Cell:
     return cell(row[name], digits=4)
 
 
 def _close(fig: Canvas) -> None:
-    """A figure of pyplot is closed, so that it is neither shown twice nor left open."""
+    """Close a figure of pyplot, so that it is neither displayed twice nor left open."""
     if getattr(fig, "number", None) is None:
         return
     from matplotlib import pyplot
 
     pyplot.close(fig)
+
+
+def empty(message: str) -> Figure:
+    """Return a figure that explains why there is nothing to draw."""
+
+    def draw() -> Canvas:
+        figure, (axes,) = sheet.panels([0.7])
+        axes.set_axis_off()
+        axes.text(0, 0.5, "Nothing to draw.", va="center")
+        return figure
+
+    return Figure(draw, message, message, pl.DataFrame({"reason": [message]}), nothing=True)

@@ -1,4 +1,4 @@
-"""From a recorded study to the small tables that figures draw."""
+"""Small data frames and selections of verdict rows, as figures and tables need them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from meshtrial.report import palette, wording
 
 
 def order(data: StudyData, present: Iterable[str] | None = None) -> list[str]:
-    """Treatments as figures and tables list them: baseline, twin, the others as planned, strangers last."""
+    """Return treatments in display order: baseline, twin, the others as planned, unknown names last."""
     names = palette.looks(data.plan.study)
     return list(names) if present is None else _ordered(names, present)
 
@@ -28,45 +28,50 @@ def _ordered(looks: Iterable[str], present: Iterable[str]) -> list[str]:
     return [name for name in names if name in seen] + sorted(seen - set(names))
 
 
+def letter(place: int) -> str:
+    """Return a study's name in figures and tables of several: A to Z, then its number."""
+    return chr(ord("A") + place) if place < 26 else str(place + 1)
+
+
 def loads(data: StudyData) -> list[str]:
-    """Labels of the loads, as planned."""
+    """Return the labels of the loads in planned order."""
     return [load.label for load in data.plan.study.loads]
 
 
 def at(data: StudyData, load: str) -> str:
-    """Where a study has several loads: at which."""
+    """Return `` at LOAD`` in a study of several loads, else nothing."""
     return f" at {load}" if len(data.plan.study.loads) > 1 else ""
 
 
 def load_title(data: StudyData, load: str) -> str:
-    """A panel's heading where a study has several loads."""
+    """Return the load as a panel's heading in a study of several loads, else nothing."""
     return load if len(data.plan.study.loads) > 1 else ""
 
 
 def panel_title(*parts: str) -> str:
-    """Headings put together, without the empty ones."""
+    """Join the parts of a heading that are not empty."""
     return " · ".join(filter(None, parts))
 
 
 def by_treatment(data: StudyData, rows: pl.DataFrame) -> Iterator[tuple[palette.TreatmentStyle, pl.DataFrame]]:
-    """The rows of each treatment with its look, in the order in which figures list them."""
+    """Yield each treatment's look and rows in display order."""
     looks = palette.looks(data.plan.study)
     for name in order(data, rows["treatment"].to_list()):
         yield looks[name], rows.filter(treatment=name)
 
 
 def with_unit(name: str) -> str:
-    """A response as an axis or a column names it: ``p50 latency / ms``."""
+    """Return the name of a response with its unit, for an axis or a column: ``p50 latency / ms``."""
     return f"{wording.short_label(name)} / {wording.unit(name)}".removesuffix(" / ")
 
 
-def last_asked(data: StudyData) -> str:
-    """The last load at a rate that was asked for and not searched, mostly the highest; empty where there is none."""
+def last_rate(data: StudyData) -> str:
+    """Return the last load that is not a capacity search, usually the one with the highest rate; "" for none."""
     return next((load.label for load in reversed(data.plan.study.loads) if not isinstance(load, CapacitySearch)), "")
 
 
 def runs_of(data: StudyData, response: str, *, included: bool = True) -> pl.DataFrame:
-    """The rows of one response, in the order in which they ran."""
+    """Return the rows of one response in the order of the runs."""
     rows = data.table.filter((pl.col("response") == response) & pl.col("value").is_not_null())
     if included:
         rows = rows.filter(pl.col("included"))
@@ -76,70 +81,70 @@ def runs_of(data: StudyData, response: str, *, included: bool = True) -> pl.Data
 def verdicts(
     data: StudyData, *, load: str | None = None, response: str | None = None, twin: bool | None = None
 ) -> list[VerdictRow]:
-    """Verdict rows that match, in the order of loads, primary responses and treatments."""
+    """Return matching verdict rows, ordered by load, response (primary ones first) and treatment."""
     listed = list(dict.fromkeys((*data.plan.study.primary, *REGISTRY)))
     orders = [{name: place for place, name in enumerate(names)} for names in (loads(data), listed, order(data))]
 
-    def place(row: VerdictRow) -> list[int]:
+    def sort_key(row: VerdictRow) -> list[int]:
         named = zip(orders, (row.load, row.response, row.treatment), strict=True)
         return [known.get(name, len(known)) for known, name in named]
 
-    wanted = {"load": load, "response": response, "twin": twin}
-    asked = {field: value for field, value in wanted.items() if value is not None}
-    found = (row for row in data.verdicts if all(getattr(row, field) == value for field, value in asked.items()))
-    return sorted(found, key=place)
+    criteria = {"load": load, "response": response, "twin": twin}
+    used = {field: value for field, value in criteria.items() if value is not None}
+    rows = (row for row in data.verdicts if all(getattr(row, field) == value for field, value in used.items()))
+    return sorted(rows, key=sort_key)
 
 
 @dataclass(frozen=True)
 class Contrasts:
-    """Verdict rows with what a figure or a table of them needs to know, of a study or of a comparison."""
+    """Verdict rows of a study or a comparison, with what figures and tables of them need to know."""
 
-    rows: tuple[VerdictRow, ...]  # in the order in which they are shown
-    looks: palette.Styles  # of every treatment, in the order in which figures list them
-    loads: tuple[str, ...]  # labels, in order
-    # Load, response and treatment of what has no verdict because good runs did not record it.
+    rows: tuple[VerdictRow, ...]  # in display order
+    looks: palette.Styles  # of every treatment, in display order
+    loads: tuple[str, ...]  # labels in order
+    # (load, response, treatment) of rows without a verdict because valid runs did not record the response.
     unreported: frozenset[tuple[str, str, str]] = frozenset()
-    sample_floor: float = 0.0  # requests of a run that must lie beyond a percentile
-    counted: str = "blocks"  # what `n_blocks` counts: blocks, or runs
+    sample_floor: float = 0.0  # number of a run's requests that must lie beyond a percentile
+    counted: str = "blocks"  # the unit of `n_blocks`: blocks or runs
 
-    def where(self, wanted: Callable[[VerdictRow], bool]) -> Contrasts:
-        """Only the rows that are wanted."""
-        return replace(self, rows=tuple(row for row in self.rows if wanted(row)))
+    def where(self, condition: Callable[[VerdictRow], bool]) -> Contrasts:
+        """Return these contrasts with only the rows that meet a condition."""
+        return replace(self, rows=tuple(row for row in self.rows if condition(row)))
 
     def reported(self, row: VerdictRow) -> bool:
-        """Whether the response of this row was recorded."""
+        """Whether the response of a row was recorded."""
         return (row.load, row.response, row.treatment) not in self.unreported
 
     @property
     def baselines(self) -> list[str]:
-        """The baselines of all rows, each once."""
+        """The distinct baselines of all rows."""
         return list(dict.fromkeys(row.baseline for row in self.rows))
 
     @cached_property
     def confidence(self) -> float | None:
-        """Of most intervals."""
+        """The most frequent confidence of the intervals, or None if there are no intervals."""
         return next(iter(multimode(row.confidence for row in self.rows if row.confidence is not None)), None)
 
     @cached_property
     def blocks(self) -> int | None:
-        """Of most rows."""
+        """The most frequent number of blocks, or None if no row has any."""
         return next(iter(multimode(row.n_blocks for row in self.rows if row.n_blocks)), None)
 
-    def title(self, row: VerdictRow, *what: str, to: str = "against") -> str:
-        """A panel's heading: its load where there are several, what it shows, its baseline where there are several."""
+    def title(self, row: VerdictRow, *subject: str, to: str = "against") -> str:
+        """Return a panel's heading: its subject, with load and baseline if there are several of them."""
         load = row.load if len(self.loads) > 1 else ""
-        return panel_title(load, *what, f"{to} {row.baseline}" if len(self.baselines) > 1 else "")
+        return panel_title(load, *subject, f"{to} {row.baseline}" if len(self.baselines) > 1 else "")
 
     def panels(self, *fields: str) -> list[Contrasts]:
-        """The rows apart by the values of these fields, in the order in which they come."""
-        found: dict[tuple[object, ...], list[VerdictRow]] = {}
+        """Group the rows by the values of these fields, in order of appearance."""
+        groups: dict[tuple[object, ...], list[VerdictRow]] = {}
         for row in self.rows:
-            found.setdefault(tuple(getattr(row, field) for field in fields), []).append(row)
-        return [replace(self, rows=tuple(rows)) for rows in found.values()]
+            groups.setdefault(tuple(getattr(row, field) for field in fields), []).append(row)
+        return [replace(self, rows=tuple(rows)) for rows in groups.values()]
 
     @property
     def treatments(self) -> list[str]:
-        """Treatments of the rows as figures list them, strangers last."""
+        """The treatments of the rows in display order, unknown names last."""
         return _ordered(self.looks, (row.treatment for row in self.rows))
 
 
@@ -151,7 +156,7 @@ def contrasts(
     primary: bool | None = None,
     family: str | None = None,
 ) -> Contrasts:
-    """A study's verdict rows that match; with ``primary`` those of declared responses, or all others."""
+    """Return a study's matching verdict rows; `primary` selects declared responses (True) or all others (False)."""
     declared = data.plan.study.primary
     rows = tuple(
         row
@@ -164,21 +169,20 @@ def contrasts(
 
 
 def differences(row: VerdictRow, scale: float | None = None) -> tuple[float | None, float | None, float | None]:
-    """What a row's treatment adds and the ends of its interval: in the unit of its response, or scaled so."""
+    """Return the added amount of a row and its interval, in the response's display unit or times `scale`."""
     times = wording.response_of(row).scale if scale is None else scale
-    middle, low, high = (
-        None if value is None else value * times for value in (row.difference, row.difference_low, row.difference_high)
-    )
+    amounts = (row.difference, row.difference_low, row.difference_high)
+    middle, low, high = (None if value is None else value * times for value in amounts)
     return middle, low, high
 
 
 def effect(row: VerdictRow) -> tuple[float | None, float | None, float | None]:
-    """The effect that carries a row's verdict and the ends of its interval: what is added, or a ratio."""
+    """Return the effect that decides a row's verdict and its interval: an added amount or a ratio."""
     return differences(row) if row.by_difference else (row.ratio, row.ci_low, row.ci_high)
 
 
 def not_reported(data: StudyData, row: VerdictRow) -> bool:
-    """Whether a row has no verdict because its response was not recorded in runs that are otherwise good."""
+    """Whether a row has no verdict because otherwise valid runs did not record its response."""
     if row.n_blocks:
         return False
     runs = data.table.filter(pl.col("included") & (pl.col("load") == row.load) & (pl.col("treatment") == row.treatment))
@@ -186,13 +190,13 @@ def not_reported(data: StudyData, row: VerdictRow) -> bool:
 
 
 def requests_of(run: RunRecord) -> float:
-    """Requests that a run measured."""
+    """Return the number of requests that a run measured."""
     recorded = run.responses.get("requests")
     return float(recorded) if recorded is not None else float(sum(g.requests for g in run.generators))
 
 
 def usage(data: StudyData) -> pl.DataFrame:
-    """One row per included run and component: CPU seconds a request, cores, PSS."""
+    """Return one row per included run and component: CPU seconds per request, cores, PSS."""
     rows = [
         (
             *(run.load, run.treatment, run.run_id, used.role, used.component, used.count),
@@ -211,11 +215,11 @@ def usage(data: StudyData) -> pl.DataFrame:
 
 
 def blocks_of(data: StudyData, load: str | None = None) -> tuple[int, int]:
-    """Blocks that take part in the inference, and blocks planned, a load (the smallest where loads differ)."""
+    """Return the blocks used and the blocks planned at a load; without a load, those of the load with fewest."""
     planned = data.plan.study.blocks
-    wanted = [load] if load is not None else loads(data)
+    names = [load] if load is not None else loads(data)
     kept = [
         data.table.filter(pl.col("included") & (pl.col("load") == name)).get_column("block").n_unique()
-        for name in wanted
+        for name in names
     ]
     return (min(kept) if kept else 0), planned

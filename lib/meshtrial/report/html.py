@@ -1,8 +1,8 @@
-"""An executed notebook as one offline page, and what such a page says of its origin.
+"""An executed notebook as one offline page, and the digests by which such a page names its records.
 
-A page has a single small script of its own, which sorts tables, and a content security policy that forbids fetching and
-every other script. What is shown is what the notebook holds: errors first and loudest, code at the end, library chatter
-on stderr dropped. How, `report/exporter.py` says.
+A page has one small script, which sorts tables, and a content security policy that forbids fetching and every other
+script. It shows what the notebook holds: errors first, code at the end, without the messages of libraries on stderr.
+`report/exporter.py` selects and orders the cells.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from meshtrial.report.pages import script
 
 
 def notebook_to_html(ipynb_path: Path, html_path: Path, *, index: str = "") -> Path:
-    """Write an executed notebook as one HTML file that needs nothing else; ``index`` is the page over all reports."""
+    """Write an executed notebook as one self-contained HTML file; ``index`` is the address of the reports' index."""
     from nbconvert.filters import markdown2html  # nbconvert takes long to load
 
-    from meshtrial.report.exporter import LOG_LINES, NOT_WHOLE, PageExporter, errors_of, tags_of
+    from meshtrial.report.exporter import LOG_LINES, UNFINISHED, PageExporter, errors_of, tags_of
 
     notebook = _read(ipynb_path)
-    stopped = [cell.source for cell in notebook.cells if NOT_WHOLE in tags_of(cell)]
-    why = Markup(markdown2html("\n\n".join(stopped))) if stopped else ""
+    notices = [cell.source for cell in notebook.cells if UNFINISHED in tags_of(cell)]
+    notice = Markup(markdown2html("\n\n".join(notices))) if notices else ""
     exporter = PageExporter()
     numbers = itertools.count(1)
     resources = {
@@ -44,8 +44,8 @@ def notebook_to_html(ipynb_path: Path, html_path: Path, *, index: str = "") -> P
             "objects_css": style_sheet("objects.css"),
             "page_css": style_sheet("page.css"),
             "script": script(),
-            # Known when the cells were put in order and rendered.
-            "banner": lambda shown: part("banner", errors_of(shown), why),
+            # Called late: only after ordering and rendering the cells are errors and headings known.
+            "banner": lambda nb: part("banner", errors_of(nb), notice),
             "contents": lambda: part("contents", exporter.headings),
             "next_error": lambda: next(numbers),
         }
@@ -56,29 +56,29 @@ def notebook_to_html(ipynb_path: Path, html_path: Path, *, index: str = "") -> P
     return html_path
 
 
-def add_unfinished_banner(path: Path, what: str, kept: str, command: str) -> None:
-    """Put a cell before all others of an executed notebook: its study did not come to its end.
+def add_unfinished_banner(path: Path, reason: str, kept: str, command: str) -> None:
+    """Mark an executed notebook as that of an unfinished study, with a first cell that becomes the page's banner.
 
-    It says what ended the study, how much is kept and where, and the command that makes what is missing. On the page it
-    becomes the banner. papermill's cell gives way to it, and what an earlier call put there.
+    The cell gives the reason, how much is kept and where, and the command that resumes the study. It replaces
+    papermill's error cell and any cell of an earlier call.
     """
-    from meshtrial.report.exporter import CELLS, NOT_WHOLE, PAPERMILL_TAG, tags_of
+    from meshtrial.report.exporter import CELLS, PAPERMILL_TAG, UNFINISHED, tags_of
 
     notebook = _read(path)
-    cells = [cell for cell in notebook.cells if NOT_WHOLE not in tags_of(cell)]
+    cells = [cell for cell in notebook.cells if UNFINISHED not in tags_of(cell)]
     if cells and PAPERMILL_TAG in tags_of(cells[0]):
         del cells[0]
-    # Indented, so that nothing in a message is taken for markup.
-    what, command = (textwrap.indent(text, "    ", lambda _: True) for text in (what, command))
-    text = f"**This study did not come to its end.**\n\n{what}\n\n{kept}. To go on:\n\n{command}"
-    notebook.cells = [CELLS.new_markdown_cell(text, metadata={"tags": [NOT_WHOLE]}), *cells]
+    # Indented, so that nothing in a message is read as markup.
+    reason, command = (textwrap.indent(text, "    ", lambda _: True) for text in (reason, command))
+    text = f"**This study is unfinished.**\n\n{reason}\n\n{kept}. Resume it with:\n\n{command}"
+    notebook.cells = [CELLS.new_markdown_cell(text, metadata={"tags": [UNFINISHED]}), *cells]
     write_text(path, CELLS.writes(notebook) + "\n")
 
 
 def report_seal(html_path: Path) -> dict[str, str]:
-    """What a report says of its origin: ``plan`` and ``verdicts`` digests and the ``records`` folder.
+    """Return the digests ``plan`` and ``verdicts`` and the folder ``records`` that a report names.
 
-    Empty where the page holds no provenance.
+    The result is empty if the page has no provenance.
     """
     try:
         text = html_path.read_text(encoding="utf-8")
@@ -89,7 +89,7 @@ def report_seal(html_path: Path) -> dict[str, str]:
 
 
 def title_of(notebook: Any, fallback: str) -> str:
-    """The notebook's own title: metadata first, then its first heading."""
+    """Return the notebook's title from its metadata, else its first heading, else the fallback."""
     named = notebook.metadata.get("title")
     if named:
         return str(named)
@@ -107,4 +107,4 @@ def _read(path: Path) -> Any:
     try:
         return cast(Any, nbformat).read(path, as_version=4)
     except (OSError, UnicodeDecodeError, ValueError, nbformat.reader.NotJSONError) as error:
-        raise RecordError(f"{path}: is no readable notebook ({error}); run the study again") from error
+        raise RecordError(f"{path}: is not a readable notebook ({error}); run the study again") from error

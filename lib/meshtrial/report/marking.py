@@ -1,7 +1,7 @@
-"""What is analysed after the fact: its mark, and the verdicts that move by it.
+"""Marks whatever shows an analysis that was chosen after the runs, and tables the verdicts that it changes.
 
-The mark stands over a table, and in a figure's drawing, words and numbers: in the drawing too, because a picture is
-copied without what was written around it.
+The mark is above a table, and in a figure's drawing, text and numbers. It is part of the drawing because pictures are
+copied without the text around them.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ _LETTERS_PER_IN, _LINE_IN = 12.5, 0.17
 _T = TypeVar("_T")
 
 
-def sentence(said: str) -> str:
-    """What was chosen after the runs, as a sentence."""
-    return f"After the fact: {said}."
+def sentence(change: str) -> str:
+    """Return a sentence that names what was chosen after the runs."""
+    return f"After the fact: {change}."
 
 
-def marked(shown: _T, said: str) -> _T:
-    """The same with the mark of what was chosen after the runs: a figure, a table or a text; others as they are."""
-    if not said:
-        return shown
-    text = sentence(said)
-    found: object = shown
-    if isinstance(shown, Figure):
-        found = Figure(
-            lambda: _stamped(shown.draw(), text),
-            f"{text} {shown.alt}",
-            f"{text} {HINT} {shown.caption}",
-            shown.table.with_columns(pl.lit(said).alias(COLUMN)),
-            shown.nothing,
+def marked(output: _T, change: str) -> _T:
+    """Return a figure, a fragment or a text with the mark of what was chosen after the runs; others unchanged."""
+    if not change:
+        return output
+    text = sentence(change)
+    result: object = output
+    if isinstance(output, Figure):
+        result = Figure(
+            lambda: _stamped(output.draw(), text),
+            f"{text} {output.alt}",
+            f"{text} {HINT} {output.caption}",
+            output.table.with_columns(pl.lit(change).alias(COLUMN)),
+            output.nothing,
         )
-    elif isinstance(shown, Fragment):
-        found = join(Fragment("box", paragraph(f"{text} {HINT}"), True), shown)
-    elif isinstance(shown, str):
-        found = f"{text} {shown}"
-    return found  # type: ignore[return-value]
+    elif isinstance(output, Fragment):
+        result = join(Fragment("box", paragraph(f"{text} {HINT}"), True), output)
+    elif isinstance(output, str):
+        result = f"{text} {output}"
+    return result  # type: ignore[return-value]
 
 
 def _stamped(canvas: Canvas, text: str) -> Canvas:
@@ -58,43 +58,54 @@ def _stamped(canvas: Canvas, text: str) -> Canvas:
     return canvas
 
 
-def moved(declared: StudyData, later: StudyData, said: str) -> Fragment:
-    """One row per primary contrast whose verdict is another one after the fact, or that was not declared.
+def moved(declared: StudyData, reanalysed: StudyData, change: str) -> Fragment:
+    """Return one row per primary contrast whose verdict a later analysis changed, or that was not declared.
 
-    ``said`` is what was chosen after the runs; empty for nothing.
+    Parameters
+    ----------
+    declared, reanalysed : StudyData
+    change : str
+        What was chosen after the runs; empty for nothing.
     """
-    words = sentence(said) if said else ""
+    lead = sentence(change) if change else ""
     primary = set(declared.plan.study.primary)
-    own = {row.key: row for row in declared.verdicts}
-    rows = [row for row in frames.verdicts(later) if row.response in primary and not frames.not_reported(later, row)]
-    changed = [row for row in rows if row.key not in own or _called(own[row.key]) != _called(row)]
+    before = {row.key: row for row in declared.verdicts}
+    rows = [
+        row
+        for row in frames.verdicts(reanalysed)
+        if row.response in primary and not frames.not_reported(reanalysed, row)
+    ]
+    changed = [row for row in rows if row.key not in before or _verdict_key(before[row.key]) != _verdict_key(row)]
     if not changed:
-        return paragraph(f"{words} None of the {len(rows)} verdicts of primary responses moves.".strip())
+        return paragraph(f"{lead} None of the {len(rows)} verdicts of primary responses changes.".strip())
     columns: list[Column[VerdictRow]] = [
         Column("treatment", lambda row: Cell(wording.treatment(row), note=f"against {row.baseline}"))
     ]
-    if len(later.plan.study.loads) > 1:
+    if len(reanalysed.plan.study.loads) > 1:
         columns.append(Column("load", lambda row: row.load))
     columns += [
         Column("response", lambda row: wording.short_label(row.response)),
-        Column("declared before the runs", lambda row: _verdict(own[row.key]) if row.key in own else "not declared"),
+        Column(
+            "declared before the runs",
+            lambda row: _verdict(before[row.key]) if row.key in before else "not declared",
+        ),
         Column("after the fact", _verdict),
-        Column("margin", lambda row: _margins(own.get(row.key), row), numeric=True),
+        Column("margin", lambda row: _margins(before.get(row.key), row), numeric=True),
     ]
-    caption = f"What moves after the fact: {len(changed)} of {len(rows)} verdicts of primary responses"
-    return Table.of(caption, columns, changed, f"{words} {HINT}").fragment()
+    caption = f"Changed after the fact: {len(changed)} of {len(rows)} verdicts of primary responses"
+    return Table.from_rows(caption, columns, changed, f"{lead} {HINT}").fragment()
 
 
-def _called(row: VerdictRow) -> tuple[str, str]:
-    """The verdict without the numbers behind it: a new study's size changes with every margin."""
+def _verdict_key(row: VerdictRow) -> tuple[str, str]:
+    """Return the verdict without the numbers in its qualifier: a new study's size changes with every margin."""
     return row.verdict, row.qualifier if row.verdict.different else ""
 
 
 def _verdict(row: VerdictRow) -> Cell:
-    word, qualifier = _called(row)
+    word, qualifier = _verdict_key(row)
     return Cell(word, html=verdict_badge(row.verdict), note=qualifier)
 
 
-def _margins(own: VerdictRow | None, row: VerdictRow) -> str:
-    before, after = wording.margin(own, "±"), wording.margin(row, "±")
+def _margins(declared: VerdictRow | None, row: VerdictRow) -> str:
+    before, after = wording.margin(declared, "±"), wording.margin(row, "±")
     return after if before == after else f"{before} → {after}"

@@ -1,9 +1,8 @@
-"""Pages that no notebook makes: a title and sections, one offline file of the same make as a study's report.
+"""Pages that are made without a notebook: a title and sections in one offline file.
 
-Every page has one script, and the digest by which its policy lets that run and nothing else. A page is whole without
-it: every row stands there, folds open by themselves and on paper. It sorts tables, takes what does not scroll out of
-the Tab key's way, and touches no network. It is the same text on every page, never put together from data, so a name
-out of a record can be no part of it.
+Every page has the same script, and a policy with its digest that allows this script only. The script sorts tables and
+removes what does not scroll from the tab order; it fetches nothing. A page is complete without it. No part of the
+script comes from data, so a name in a record cannot become code.
 """
 
 from __future__ import annotations
@@ -28,34 +27,34 @@ from meshtrial.report.tables.between import between as table
 
 @dataclass(frozen=True)
 class Script:
-    """A script as a page holds it."""
+    """A script as part of a page."""
 
-    source: Markup  # what stands between the tags, to the byte
+    source: Markup  # the exact bytes between the tags
     digest: str  # for the page's policy: `sha256-`, base64 (https://www.w3.org/TR/CSP3/#grammardef-hash-source)
 
 
 @cache
 def script() -> Script:
-    """The script of all reports."""
+    """Return the script of all pages."""
     source = (TEMPLATES / "page.js").read_text(encoding="utf-8")
     return Script(Markup(source), "sha256-" + base64.b64encode(hashlib.sha256(source.encode()).digest()).decode())
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, which may be empty, and what stands below it."""
+    """A heading, which may be empty, and the parts below it."""
 
     title: str
     parts: tuple[Displayable, ...]
 
     @property
     def anchor(self) -> str:
-        """What a link to it ends in."""
+        """The fragment of a link to this section."""
         return self.title.replace(" ", "-")
 
 
 def write_page(path: Path, title: str, sections: Sequence[Section]) -> None:
-    """Write it; it fetches nothing."""
+    """Write a page as one file that fetches nothing."""
     page = render(
         "comparison.html.j2",
         title=title,
@@ -70,10 +69,10 @@ def write_page(path: Path, title: str, sections: Sequence[Section]) -> None:
 
 
 def write_history(path: Path, studies: Sequence[StudyData], response: str) -> None:
-    """Write the page of studies of one question: an effect over time, and studies compared where there are two."""
+    """Write the page of a question's studies: an effect over time, and the studies compared if there are several."""
     if len(studies) > 1:
-        shown = table(studies, between.compare(studies), between.differences(studies))
+        comparison = table(studies, between.compare(studies), between.differences(studies))
     else:
-        shown = paragraph("One study: nothing to compare it with yet.")
-    sections = (Section("Over time", (history(studies, response),)), Section("Study against study", (shown,)))
+        comparison = paragraph("There is one study so far, so nothing to compare it with.")
+    sections = (Section("Over time", (history(studies, response),)), Section("Study against study", (comparison,)))
     write_page(path, f"{studies[0].plan.study.name} over time", sections)

@@ -1,7 +1,7 @@
-"""One look per treatment, the same in every figure of a study: colour, marker and line together.
+"""One look per treatment, the same in every figure of a study: colour, marker and line.
 
-Colour is never the only carrier. The hues are told apart with the common colour-vision deficiencies in
-neighbouring pairs, and each has a light and a dark value of at least 3:1 against its background.
+Colour never carries meaning alone. Neighbouring hues can be distinguished with the common colour-vision deficiencies,
+and each has a light and a dark value with a contrast of at least 3:1 against its background.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 
 from meshtrial.design.study import Study
 
-# Stand-ins that no data can produce; the SVG writer turns them into `currentColor` and `var(...)`.
+# Stand-ins that data cannot contain; the SVG writer replaces them by `currentColor` and `var(...)`.
 INK = "#010203"
 PAPER = "#fefdfc"
 GREY = "#5b6471"
-# Grey and the treatments' hues: on a light page, on a dark one.
+# Grey and the treatments' hues, each with its value for a light page and for a dark one.
 DARK = {
     GREY: "#aab4c0",
     "#0065a8": "#5ab2f0",
@@ -30,7 +30,7 @@ DARK = {
 }
 HUES = tuple(colour for colour in DARK if colour != GREY)
 VARIABLES = {colour: f"--mt-t{index}" for index, colour in enumerate(DARK)}
-# The tones of verdicts (`meshtrial.vocabulary`), likewise.
+# The same for the tones of verdicts (`meshtrial.vocabulary`).
 TONES = {
     "worse": ("#b23a00", "#ff9a66"),
     "better": ("#00608f", "#63bdf0"),
@@ -43,7 +43,7 @@ _DASHES: tuple[Any, ...] = ("-", (0, (6, 1.6)), (0, (4, 1.4, 1, 1.4)), (0, (9, 2
 
 
 def variables(*, dark: bool) -> str:
-    """All of them as variables of a style sheet."""
+    """Return all colours as variables of a style sheet."""
     colours = {VARIABLES[light]: other if dark else light for light, other in DARK.items()}
     colours |= {f"--mt-{tone}": pair[dark] for tone, pair in TONES.items()}
     return " ".join(f"{name}: {colour};" for name, colour in colours.items())
@@ -61,40 +61,40 @@ class TreatmentStyle:
 
     @property
     def face(self) -> str:
-        """Fill of its markers."""
+        """Fill colour of the markers."""
         return self.colour if self.filled else "none"
 
     def line(self, width: float = 1.4) -> dict[str, Any]:
-        """Its line, in matplotlib's words."""
+        """Return matplotlib's options for the line."""
         return {"color": self.colour, "linestyle": self.dash, "linewidth": width}
 
     def marks(self, size: float) -> dict[str, Any]:
-        """Its markers, in matplotlib's words; without a line where it gets none."""
+        """Return matplotlib's options for markers without a line."""
         face = {"markerfacecolor": self.face}
         return {"color": self.colour, "linestyle": "none", "marker": self.marker, "markersize": size} | face
 
 
 class Styles(dict[str, TreatmentStyle]):
-    """Looks by name, in the order of figures; a name that the plan lacks gets plain ink, so that it is still drawn."""
+    """Styles by name in display order; a name that the plan lacks is drawn in plain ink."""
 
     def __missing__(self, name: str) -> TreatmentStyle:
         return TreatmentStyle(name, INK, "o", "-", False)
 
 
 def looks(study: Study) -> Styles:
-    """The look of every treatment of a study: baseline, twin, the others."""
+    """Return the look of every treatment of a study: baseline, twin, the others."""
     twin = study.twin.name if study.twin else None
     return looks_of(study.baseline.name, twin, [t.name for t in study.treatments])
 
 
 def looks_of(baseline: str, twin: str | None, names: Sequence[str]) -> Styles:
-    """The look of every named treatment: the baseline and its twin in grey, the others in the hues' order."""
-    found = Styles({baseline: TreatmentStyle(baseline, GREY, "o", "-", True)})
+    """Return the look of every named treatment: baseline and twin in grey, the others in the order of the hues."""
+    result = Styles({baseline: TreatmentStyle(baseline, GREY, "o", "-", True)})
     if twin is not None:
-        found[twin] = TreatmentStyle(twin, GREY, "o", (0, (2, 1.6)), False)
+        result[twin] = TreatmentStyle(twin, GREY, "o", (0, (2, 1.6)), False)
     for index, name in enumerate(name for name in names if name not in (baseline, twin)):
-        # Past the last hue colours come again, with an open marker and another dash: still one look each.
+        # After the last hue, colours repeat with an open marker and another dash, so looks stay distinct.
         turn, place = divmod(index, len(HUES))
         dash = _DASHES[(place + turn) % len(_DASHES)]
-        found[name] = TreatmentStyle(name, HUES[place], _MARKERS[place % len(_MARKERS)], dash, turn % 2 == 0)
-    return found
+        result[name] = TreatmentStyle(name, HUES[place], _MARKERS[place % len(_MARKERS)], dash, turn % 2 == 0)
+    return result

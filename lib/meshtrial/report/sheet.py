@@ -1,36 +1,39 @@
-"""What figures are drawn on: panels of one width, in letters that stay legible when a screen scales the drawing.
+"""The panels that figures are drawn on, their axes, keys and marks.
 
-A phone of 400 px shows a point as 1.2 px, a wide page as 1.7 px. So a drawing is narrow, its
-names stand over their rows, and nothing adapts to a screen.
+All panels have one width, and letters that stay legible when a screen scales the drawing: a phone of 400 px shows a
+point as 1.2 px, a wide page as 1.7 px. So a drawing is narrow, names are above their rows, and nothing adapts to a
+screen.
 """
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from meshtrial.report import svg
-from meshtrial.report.palette import TreatmentStyle
+from meshtrial.report import svg, wording
+from meshtrial.report.palette import PAPER, TreatmentStyle
 
 WIDTH_IN = 4.2
-ROW_IN = 0.42  # height of a row with its name over it
+ROW_IN = 0.42  # height of a row with its name above it
 TICKS = 5  # labelled ticks that fit along the width
-SMALL = 8.5  # size of the smallest letters, in points: 10 px on a phone of 400 px
-_CHARACTER_IN, _HANDLE_IN = 0.075, 0.55  # of a small label, and what stands before and after it
-_LETTER_IN = 0.085  # of a heading
-_AXIS_IN = 0.4  # of the numbers beside an axis
-_KEY_IN = 0.19  # a line of a key
+SMALL = 8.5  # size of the smallest letters in points: 10 px on a phone of 400 px
+_CHARACTER_IN, _HANDLE_IN = 0.075, 0.55  # widths of a small letter, and of a key without its label
+_LETTER_IN = 0.085  # width of a letter in a heading
+_AXIS_IN = 0.4  # width of the numbers beside an axis
+_KEY_IN = 0.19  # height of a line of keys
 
 
 def panels(heights_in: Sequence[float], *, sharex: bool = False) -> tuple[Canvas, list[Axes]]:
-    """Panels below one another, and the drawing that they are in."""
+    """Return a drawing, and its panels from top to bottom."""
     figure = svg.canvas(WIDTH_IN, sum(heights_in))
     axes = figure.subplots(
         len(heights_in), 1, squeeze=False, sharex=sharex, gridspec_kw={"height_ratios": list(heights_in)}
@@ -39,22 +42,22 @@ def panels(heights_in: Sequence[float], *, sharex: bool = False) -> tuple[Canvas
 
 
 def rows(axes: Axes, names: Sequence[str], colours: Sequence[str]) -> None:
-    """Name the rows of a panel, the first on top, each name over its row."""
+    """Name the rows of a panel, from the top; each name is above its row."""
     axes.set_ylim(len(names) - 0.4, -0.8)
     axes.set_yticks([])
     for place, (name, colour) in enumerate(zip(names, colours, strict=True)):
         across = axes.get_yaxis_transform()
         text = axes.text(0, place - 0.38, name, transform=across, color=colour, weight="bold", size=SMALL, gid="halo")
-        text.set_in_layout(False)  # a long name goes on over the panel beside it
+        text.set_in_layout(False)  # a long name may extend over the next panel
 
 
-def holds(*texts: str) -> bool:
-    """Whether small texts stand on one line without touching."""
+def fits_on_line(*texts: str) -> bool:
+    """Whether small texts fit side by side on one line."""
     return _CHARACTER_IN * sum(map(len, texts)) <= WIDTH_IN
 
 
 def fit(canvas: Canvas) -> None:
-    """Break headings and labels of axes that are longer than the drawing is wide."""
+    """Wrap headings and axis labels that are wider than the drawing."""
     for axes in canvas.axes:
         titles = (one for one in axes.get_children() if isinstance(one, Text) and one not in axes.texts)
         for text in (axes.xaxis.label, *titles):
@@ -63,12 +66,12 @@ def fit(canvas: Canvas) -> None:
 
 
 def key_in(names: Sequence[str]) -> float:
-    """Height of the lines beyond the first that a key with these names takes: what its panel must be higher."""
+    """Return the height of a key's lines beyond the first, which its panel must have in addition."""
     return _KEY_IN * (-(-len(names) // _columns(names)) - 1)
 
 
 def key(axes: Axes, looks: Iterable[TreatmentStyle], *, lines: bool = True) -> None:
-    """Name the treatments above a panel, each with its line and marker; the panel's title moves up."""
+    """Name the treatments above a panel, each with its line and marker. The panel's title moves up."""
     handles = [
         Line2D([], [], **look.marks(5) | {"linestyle": look.dash if lines else "none"}, label=look.name)
         for look in looks
@@ -77,7 +80,7 @@ def key(axes: Axes, looks: Iterable[TreatmentStyle], *, lines: bool = True) -> N
 
 
 def legend(axes: Axes, handles: Sequence[Artist], **options: Any) -> None:
-    """Keys above a panel, as many on a line as fit; the panel's title moves up."""
+    """Draw keys above a panel, as many per line as fit. The panel's title moves up."""
     columns = _columns([str(handle.get_label()) for handle in handles])
     for handle in handles:
         handle.set_label(_lines(str(handle.get_label()), (WIDTH_IN - _HANDLE_IN) / _CHARACTER_IN))
@@ -88,11 +91,132 @@ def legend(axes: Axes, handles: Sequence[Artist], **options: Any) -> None:
 
 
 def _columns(labels: Iterable[str]) -> int:
-    """How many keys with these labels fit on a line."""
+    """Return how many keys with these labels fit on a line."""
     longest = max(map(len, labels), default=0)
     return max(1, min(4, int(WIDTH_IN / (_HANDLE_IN + _CHARACTER_IN * longest))))
 
 
 def _lines(text: str, letters: float) -> str:
-    """A text in lines of so many letters; the name of a treatment may go on behind the signs that join its parts."""
+    """Wrap a text at a number of letters; a treatment's name may break after the plus signs that join its parts."""
     return textwrap.fill(text.replace("+", "+ "), max(12, int(letters))).replace("+ ", "+")
+
+
+_BELOW = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)
+_FACTORS = (1.0, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 7.0)
+
+
+def tick_values(low: float, high: float, most: int = 7) -> list[float]:
+    """Return round factors between two ratios, including 1, spaced so that labels do not touch."""
+    candidates = {f * 10.0**k for k in range(5) for f in _FACTORS if k == 0 or f in (1, 2, 5)} | set(_BELOW)
+    gap = (math.log(high) - math.log(low)) / most
+    chosen = [1.0] if low <= 1 <= high else []
+    # Rounder values come first, so that a crowded axis keeps 2 and 5 rather than 1.05.
+    for value in sorted(candidates, key=_roundness):
+        if low <= value <= high and all(abs(math.log(value / c)) >= gap for c in chosen):
+            chosen.append(value)
+    return sorted(chosen)
+
+
+def _roundness(value: float) -> tuple[int, float]:
+    digits = f"{value:.2g}".strip("0").replace(".", "").strip("0")
+    return (len(digits), 0 if digits in ("1", "2", "5") else 1)
+
+
+def factor_axis(axes: Axes, low: float, high: float, most: int = 7) -> None:
+    """Make a logarithmic axis of ratios, labelled 0.9×, 1×, 2×."""
+    axes.set_xscale("log")
+    axes.set_xlim(low, high)
+    axes.xaxis.set_major_locator(FixedLocator(tick_values(low, high, most)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}{wording.TIMES}"))
+
+
+def added_axis(axes: Axes, low: float, high: float, most: int = 7) -> None:
+    """Make an axis of added amounts, labelled −0.1, 0, +0.1."""
+    axes.set_xlim(low, high)
+    axes.xaxis.set_major_locator(MaxNLocator(most, steps=[1, 2, 4, 5, 10]))
+    # Rounding removes the error of binary fractions, which is far below the last digit of a tick.
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: wording.signed(round(value, 9))))
+
+
+def log_axis(axes: Axes, which: Literal["x", "y"], low: float, high: float, most: int = 6) -> None:
+    """Make a logarithmic axis of plain values, labelled 0.1, 0.2, 0.5, 1."""
+    axes.set(**{f"{which}scale": "log", f"{which}lim": (low, high)})
+    axis = {"x": axes.xaxis, "y": axes.yaxis}[which]
+    decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
+    span = math.log10(high / low)
+    steps: tuple[float, ...] = (1,) if span > most - 1 else (1, 3) if span > 2.6 else (1, 2, 5)
+    if span < 0.7:
+        steps = (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)
+    if span < 0.25:
+        steps = tuple(1 + 0.1 * i for i in range(90))
+    candidates = [s * 10.0**d for d in decades for s in steps]
+    inside = [value for value in candidates if low <= value <= high]
+    while len(inside) > most + 2:
+        inside = inside[::2]
+    axis.set_major_locator(FixedLocator(inside))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}".replace(",", "\u202f")))
+
+
+def estimate(
+    axis: Axes,
+    place: float,
+    ends: Sequence[float],
+    middle: float,
+    look: TreatmentStyle,
+    *,
+    upright: bool = False,
+    marker: str = "",
+    filled: bool = True,
+    size: float = 6.5,
+    tip: str = "",
+) -> None:
+    """Draw an interval as a line with its estimate as a mark; `tip` is the mark's text under the pointer."""
+    line, dot = ([place] * len(ends), ends), ([place], [middle])
+    axis.plot(*(line if upright else line[::-1]), color=look.colour, linewidth=2, solid_capstyle="butt")
+    style = {"marker": marker or look.marker, "markerfacecolor": look.colour if filled else PAPER}
+    (mark,) = axis.plot(*(dot if upright else dot[::-1]), **look.marks(size) | style, markeredgewidth=1.4)
+    if tip:
+        svg.tip(mark, tip)
+
+
+def strip(
+    axes: Axes, places: Sequence[float], values: Sequence[float], look: TreatmentStyle, *, upright: bool = True
+) -> None:
+    """Draw every value as a dot, at its place on the other axis."""
+    # Imported late: it takes longer to load than matplotlib, and not every command draws.
+    import seaborn
+
+    seaborn.stripplot(
+        x=places if upright else values,
+        y=values if upright else places,
+        orient="x" if upright else "y",
+        native_scale=True,
+        jitter=False,
+        ax=axes,
+        marker=look.marker,
+        size=4,
+        facecolors=look.face,
+        edgecolor=look.colour,
+        linewidth=0.9,
+        alpha=0.7,
+    )
+
+
+def spaced(values: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Return positions near ``values`` that are at least ``gap`` apart and between two bounds."""
+    ranked = sorted(range(len(values)), key=lambda i: values[i])
+    placed: list[float] = []
+    for index in ranked:
+        position = max(values[index], low)
+        placed.append(position if not placed else max(position, placed[-1] + gap))
+    # Positions pushed above the upper bound move back down.
+    ceiling = high
+    for place in range(len(placed) - 1, -1, -1):
+        placed[place] = min(placed[place], ceiling)
+        ceiling = placed[place] - gap
+    positions = [0.0] * len(values)
+    for index, position in zip(ranked, placed, strict=True):
+        positions[index] = position
+    return positions

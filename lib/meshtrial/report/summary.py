@@ -1,8 +1,8 @@
-"""What a gate found, for machines and pull requests: the verdict table as Markdown, and JUnit's XML.
+"""The outcome of a CI gate for machines and pull requests: verdicts as a Markdown table and as JUnit XML.
 
-Treatments, labels and messages come from records and other people's tables and may hold anything. The Markdown is a
-template in which every value is escaped by numeric references, which no Markdown reads as structure; names stand in
-code, where nobody is mentioned and nothing is linked. The XML is written by the standard library.
+Treatments, labels and messages come from records and from other tools' tables, and may hold anything. The Markdown
+template escapes every value by numeric references, which Markdown never reads as structure. Names are written as code,
+so that no site turns them into mentions or links. The standard library writes the XML.
 """
 
 from __future__ import annotations
@@ -20,68 +20,68 @@ from meshtrial.report.markup import TEMPLATES, cell
 from meshtrial.report.tables.verdict_columns import MARKDOWN, Line, VerdictColumn, columns_of
 from meshtrial.report.tables.verdicts import in_words
 
-# What is read as it stands: a name of these characters alone can be written as code.
+# A name of these characters only can be written as code.
 _PLAIN_NAME = re.compile(r"[\w.+@/:=-]+(?: [\w.+@/:=-]+)*")
 _STRUCTURE = re.compile(
     r"[\\`*{}\[\]<>#|~@&$]|(?<=\w):(?=//)|(?i:www)(?=\.)|(?<![^\W_])_|_(?![^\W_])|^(?:[-+]|\d+[.)])(?= )"
 )
-# XML 1.0, section 2.2: what a document cannot hold, not even escaped.
+# Characters that XML 1.0 (section 2.2) excludes, even escaped.
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _REPLACEMENT = "\ufffd"
 _XML = '<?xml version="1.0" encoding="UTF-8"?>\n'
 
 
 class _Escaped(str):
-    """Markdown that is not escaped again."""
+    """Markdown that is already escaped."""
 
 
 def _references(text: str) -> str:
-    # Some sites look for @names after the references are resolved: a space of no width ends that.
+    # Some sites search for @names after resolving references; a zero-width space prevents that.
     return "".join(f"&#{ord(sign)};" for sign in text.replace("@", "@\u200b"))
 
 
 def one_line(value: object) -> str:
-    """Any value as one line that XML and a table's cell can hold."""
+    """Return any value as one line that XML and a table's cell can hold."""
     return " ".join(_NOT_XML.sub(_REPLACEMENT, str(value)).split())
 
 
 def _text(value: object) -> _Escaped:
-    """Any value as text that Markdown shows as it is."""
+    """Escape any value as Markdown text."""
     if isinstance(value, _Escaped):
         return value
     return _Escaped(_STRUCTURE.sub(lambda found: _references(found[0]), one_line(value)))
 
 
 def _name(value: object) -> _Escaped:
-    """A name as code; one with signs of Markdown in it as text."""
+    """Return a name as code, or as text if it has characters of Markdown."""
     text = one_line(value)
     return _Escaped(f"`{text}`") if _PLAIN_NAME.fullmatch(text) else _text(text)
 
 
 @cache
 def _environment() -> Environment:
-    # No HTML is written here: `finalize` escapes every value for Markdown instead.
+    # This environment writes Markdown, not HTML: `finalize` escapes every value.
     return Environment(loader=FileSystemLoader(TEMPLATES), finalize=_text, undefined=StrictUndefined, trim_blocks=True)
 
 
 def markdown(title: str, contrasts: Contrasts, outcome: GateOutcome) -> str:
-    """The primary contrasts, the A/A twin's among them, as a Markdown table with the gate's answer on top.
+    """Return the primary contrasts, including the A/A twin's, as a Markdown table below the gate's outcome.
 
-    Without rules it is the verdicts alone.
+    Without rules, the table holds the verdicts only.
     """
-    found = contrasts.where(lambda row: not row.exploratory)
+    shown = contrasts.where(lambda row: not row.exploratory)
     judged = {one.declared.key: one for one in outcome.judged}
     columns = columns_of(MARKDOWN)
     rows: list[tuple[str, list[_Escaped]]] = []
-    for row in found.rows:
+    for row in shown.rows:
         one = None if row.twin else judged.get(row.key)
-        line = Line(row, found, gate="–" if one is None else _answer(one, outcome))
-        rows.append((row.load, [_cell(column, column.shows(MARKDOWN, line)) for column in columns]))
+        line = Line(row, shown, gate="–" if one is None else _answer(one, outcome))
+        rows.append((row.load, [_cell(column, column.value_in(MARKDOWN, line)) for column in columns]))
     for one in outcome.judged:
         if one.row is None:
             known = _absent(one, outcome)
             rows.append((one.declared.load, [_cell(column, known.get(column.heading)) for column in columns]))
-    loads = dict.fromkeys([*found.loads, *(load for load, _ in rows)])
+    loads = dict.fromkeys([*shown.loads, *(load for load, _ in rows)])
     by_load = [(load, [cells for where, cells in rows if where == load]) for load in loads]
     text = (
         _environment()
@@ -93,37 +93,37 @@ def markdown(title: str, contrasts: Contrasts, outcome: GateOutcome) -> str:
             columns=columns,
             loads=[(load, cells) for load, cells in by_load if cells],
             rules=rule_sentences(outcome),
-            warnings=wording.warnings(found.rows),
+            warnings=wording.warnings(shown.rows),
         )
     )
-    # What is absent leaves empty lines behind.
+    # Absent parts of the template leave empty lines.
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
 def rule_sentences(outcome: GateOutcome) -> list[str]:
-    """The rules, and how often chance calls a difference that fires."""
+    """Return the gate's rules, and how often chance alone would fire it."""
     if not outcome.rules:
         return []
     families = len(outcome.families)
-    said = [f"Rules: {outcome.rules}. The A/A twin and exploratory responses have no say."]
+    sentences = [f"Rules: {outcome.rules}. They do not apply to the A/A twin and to exploratory responses."]
     if outcome.false_alarms:
         share = wording.rounded_percent(outcome.false_alarms)
-        of = f"{families} famil{'ies' if families > 1 else 'y'}: a primary response at a load each"
-        said.append(
-            "Were all treatments equal, chance would make a difference fire this gate in at most about "
-            f"{share} of cases ({of})."
+        of = f"{families} famil{'ies' if families > 1 else 'y'}, one per primary response and load"
+        sentences.append(
+            f"If all treatments were equal, a difference found by chance would fire this gate in at most about {share} "
+            f"of cases ({of})."
         )
-    return said
+    return sentences
 
 
 def _cell(column: VerdictColumn, value: object) -> _Escaped:
-    shown = cell(value)
-    text = _name(shown.text) if column.name else _text(shown.text)
-    return _Escaped(text + (f" ({_text(shown.note)})" if shown.note else ""))
+    content = cell(value)
+    text = _name(content.text) if column.name else _text(content.text)
+    return _Escaped(text + (f" ({_text(content.note)})" if content.note else ""))
 
 
 def _absent(one: Judged, outcome: GateOutcome) -> dict[str, str]:
-    """What is known of a declared contrast without a row, by column."""
+    """Return the cells, by column, of a declared contrast that has no row."""
     declared = one.declared
     return {
         "treatment": declared.treatment,
@@ -139,9 +139,9 @@ def _answer(one: Judged, outcome: GateOutcome) -> str:
 
 
 def junit(name: str, outcome: GateOutcome, counted: str = "blocks") -> str:
-    """A test case a primary contrast: failed where the gate fires, skipped where nothing was settled.
+    """Return JUnit XML with one test case per primary contrast: failed if the gate fires, skipped if inconclusive.
 
-    ``counted`` is what the rows' ``n_blocks`` counts: blocks, or runs.
+    ``counted`` is the unit of the rows' ``n_blocks``: blocks or runs.
     """
     cases = [_case(name, one, counted) for one in outcome.judged]
     if outcome.fired and not cases:
@@ -166,17 +166,17 @@ def _case(suite: str, one: Judged, counted: str) -> ElementTree.Element:
     classname = f"{suite}.{declared.load}" if declared.load else suite
     label = f"{declared.treatment} against {declared.baseline}: {declared.response.label}"
     case = _element("testcase", classname=classname, name=label)
-    said = in_words(one.row, counted) if one.row else f"{one}."
+    text = in_words(one.row, counted) if one.row else f"{one}."
     if one.broken:
-        case.append(_element("failure", said, message=f"{one.sentence} ({one.broken})", type=one.word))
+        case.append(_element("failure", text, message=f"{one.sentence} ({one.broken})", type=one.word))
     elif not one.word.conclusive:
-        case.append(_element("skipped", message=said))
+        case.append(_element("skipped", message=text))
     else:
-        case.append(_element("system-out", said))
+        case.append(_element("system-out", text))
     return case
 
 
 def _element(tag: str, text: str = "", **attributes: str) -> ElementTree.Element:
-    made = ElementTree.Element(tag, {key: one_line(value) for key, value in attributes.items()})
-    made.text = one_line(text) or None
-    return made
+    element = ElementTree.Element(tag, {key: one_line(value) for key, value in attributes.items()})
+    element.text = one_line(text) or None
+    return element

@@ -1,7 +1,7 @@
-"""matplotlib's SVG, made fit to stand inside a page: text as text, colours of the page, no ids that collide.
+"""matplotlib's SVG, adapted for use inside a page: selectable text, the page's colours, ids that do not collide.
 
-matplotlib writes a whole file with a style rule for ``*`` in it, which would reach the page around it,
-and ids (``figure_1``) that every figure has.
+matplotlib writes a whole file with a style rule for ``*``, which would affect the page, and ids such as ``figure_1``
+that every figure has.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from meshtrial.report.palette import INK, PAPER, VARIABLES
 _SVG = "{http://www.w3.org/2000/svg}"
 _HREF = "{http://www.w3.org/1999/xlink}href"
 _TIP = "tip:"
-_OWN = "\ue000"  # stands for the prefix of a figure's ids until that is known
+_PREFIX = "\ue000"  # placeholder for the prefix of a figure's ids, which is known last
 _REFERENCE = re.compile(r"(?:(?<=url\(#)|(?<=^#))[^)]+")
 _DIGITS = re.compile(r"-?\d+\.\d{3,}")
-_LARGEST = 1.7  # css pixels a point on a wide page
+_LARGEST = 1.7  # CSS pixels per point on a wide page
 _COLOURS = {INK: "currentColor", "#000000": "currentColor", PAPER: "var(--mt-paper, #fff)"} | {
     colour: f"var({variable}, {colour})" for colour, variable in VARIABLES.items()
 }
@@ -35,7 +35,7 @@ ElementTree.register_namespace("", _SVG.strip("{}"))
 STYLE: dict[str, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "meshtrial",
-    "text.parse_math": False,  # a treatment's name is text, whatever it holds
+    "text.parse_math": False,  # a treatment's name is text, even with dollar signs
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],  # metrics that matplotlib ships: the same layout on every machine
     "font.size": 9.0,
@@ -74,32 +74,32 @@ STYLE: dict[str, Any] = {
 
 
 def canvas(width_in: float, height_in: float) -> Canvas:
-    """An empty drawing that belongs to no window, no pyplot and no list of open figures."""
+    """Return an empty drawing that pyplot does not know."""
     figure = Canvas(figsize=(width_in, height_in), layout="constrained")
     FigureCanvasSVG(figure)
     return figure
 
 
 def style() -> Any:
-    """Context in which a figure is drawn and written."""
+    """Return the context in which figures are drawn and written."""
     return matplotlib.rc_context(cast(Any, STYLE))
 
 
 def tip(artist: Artist, *texts: str) -> None:
-    """Let a drawn mark, or every mark of a line in its order, say these words when a pointer rests on it."""
+    """Give a mark, or each mark of a line in order, a text that browsers show under the pointer."""
     artist.set_gid(_TIP + json.dumps(texts))
 
 
 def to_svg(figure: Canvas, alt: str) -> str:
-    """Write a drawing as an SVG element for a page; ``alt`` says what it shows to those who do not see it."""
+    """Write a drawing as an SVG element for a page; ``alt`` describes it for readers who cannot see it."""
     buffer = io.StringIO()
     with style():
-        # Drawn once, with its layout: savefig would draw it all twice.
+        # Write directly: savefig would draw everything twice.
         FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None, "Creator": None})  # type: ignore[no-untyped-call]
     root = ElementTree.fromstring(buffer.getvalue())
     for element in list(root.iter()):
         _adapt(element)
-    _own_ids(root)
+    _rename_ids(root)
     box = root.attrib["viewBox"]
     width_px = _LARGEST * float(box.split()[2])
     root.attrib = {
@@ -111,24 +111,24 @@ def to_svg(figure: Canvas, alt: str) -> str:
         "fill": "currentColor",
     }
     text = ElementTree.tostring(root, encoding="unicode")
-    return text.replace(_OWN, "m" + hashlib.sha256(text.encode()).hexdigest()[:8])
+    return text.replace(_PREFIX, "m" + hashlib.sha256(text.encode()).hexdigest()[:8])
 
 
 def standalone(svg: str) -> str:
-    """The same as a file of its own, on white: for places that strip SVG out of HTML."""
+    """Return the SVG as a file on white, for readers that strip SVG from HTML."""
     rule = "<style>svg{color:#1c2128;background:#fff;font-family:system-ui,sans-serif}</style>"
     return svg.replace(">", ">" + rule, 1)
 
 
 def data_uri(svg: str) -> str:
-    """A standalone SVG as a ``data:`` address."""
+    """Return an SVG as a ``data:`` address."""
     return "data:image/svg+xml;base64," + base64.b64encode(standalone(svg).encode()).decode()
 
 
 def _adapt(element: ElementTree.Element) -> None:
-    """Make an element fit into any page; its text is what somebody reads, and stays."""
+    """Adapt an element to any page; its text stays."""
     for child in list(element):
-        # The rule of the style is for ``*`` and would reach the page.
+        # The style's rule is for ``*``, which would affect the page.
         if child.tag in (f"{_SVG}metadata", f"{_SVG}style") or (child.tag == f"{_SVG}defs" and not len(child)):
             element.remove(child)
     element.text = element.text if element.text and element.text.strip() else None
@@ -143,14 +143,14 @@ def _adapt(element: ElementTree.Element) -> None:
     if name == "halo":
         element.set("class", "mt-halo")
     elif name.startswith(_TIP):
-        _say(element, json.loads(name.removeprefix(_TIP)))
+        _add_titles(element, json.loads(name.removeprefix(_TIP)))
     for attribute, value in element.attrib.items():
         if attribute not in ("id", "href"):
             element.set(attribute, _DIGITS.sub(_rounded, " ".join(value.split())))
 
 
 def _declarations(text: str) -> str:
-    """The declarations of a style, in the page's colours and in its font."""
+    """Return the declarations of a style with the page's colours and without a font family."""
     kept: dict[str, str] = {}
     for declaration in text.split(";"):
         name, _, value = map(str.strip, declaration.partition(":"))
@@ -163,10 +163,10 @@ def _declarations(text: str) -> str:
     return ";".join(f"{name}:{value}" for name, value in kept.items())
 
 
-def _say(group: ElementTree.Element, texts: list[str]) -> None:
-    """Titles for what has something to say: a browser shows them beside the pointer, without a script."""
+def _add_titles(group: ElementTree.Element, texts: list[str]) -> None:
+    """Add titles to marks; browsers show them under the pointer without a script."""
     marks = [group] if len(texts) == 1 else list(group.iter(f"{_SVG}use"))
-    # Marks that lie outside the axes are not written; then nobody knows which is which.
+    # Marks outside the axes are not written, so marks and texts can no longer be matched.
     if len(marks) != len(texts):
         return
     for mark, text in zip(marks, texts, strict=True):
@@ -176,22 +176,22 @@ def _say(group: ElementTree.Element, texts: list[str]) -> None:
 
 
 def _rounded(number: re.Match[str]) -> str:
-    """A coordinate to a hundredth of a point."""
+    """Round a coordinate to a hundredth of a point."""
     return f"{float(number.group()):.2f}".rstrip("0").rstrip(".")
 
 
-def _own_ids(root: ElementTree.Element) -> None:
-    """Keep only ids that are referred to: numbers in their order, behind a prefix of the figure's content.
+def _rename_ids(root: ElementTree.Element) -> None:
+    """Keep only ids that are referred to, as numbers with a prefix derived from the figure's content.
 
-    matplotlib's ids are digests of positions to the last bit, and its layout does not give that twice.
+    matplotlib derives ids from exact positions, which its layout does not reproduce.
     """
     used = {name for element in root.iter() for value in element.attrib.values() for name in _REFERENCE.findall(value)}
-    own: dict[str, str] = {}
+    names: dict[str, str] = {}
     for element in root.iter():
         name = element.attrib.pop("id", "")
         if name in used:
-            own[name] = f"{_OWN}-{len(own)}"
-            element.set("id", own[name])
+            names[name] = f"{_PREFIX}-{len(names)}"
+            element.set("id", names[name])
     for element in root.iter():
         for attribute, value in element.attrib.items():
-            element.set(attribute, _REFERENCE.sub(lambda name: own.get(name[0], name[0]), value))
+            element.set(attribute, _REFERENCE.sub(lambda name: names.get(name[0], name[0]), value))

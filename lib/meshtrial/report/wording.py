@@ -1,8 +1,8 @@
-"""Numbers and verdicts in words, and nowhere else: stored values stay in SI base units until they come here.
+"""Numbers and verdicts in words. Stored values stay in SI base units; this module alone formats them for readers.
 
-Numbers get significant digits, thousands apart, a unit that stays on its line and a sign where it matters; for a
-terminal, `to_ascii` writes them in plain ASCII. What was not shown is inconclusive, equivalence always names its
-margin, and a percentile over runs is called the typical run's.
+Numbers get significant digits, a separator of thousands, a unit on the same line and a sign where it matters;
+`to_ascii` converts them for terminals. A percentile over runs is called the typical run's. An effect that is not shown
+is inconclusive, and equivalence always names its margin.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from meshtrial.vocabulary import AFTER_THE_FACT, BELOW_MARGIN, NO_TWIN, VerdictL
 
 MINUS = "−"
 TIMES = "×"
-UNKNOWN = "–"  # a number that is not there
-NBSP = "\u00a0"  # a number keeps its unit on its line
+UNKNOWN = "–"  # stands for a missing number
+NBSP = "\u00a0"  # keeps a number and its unit on one line
 _THIN = "\u202f"
 _ASCII = str.maketrans(
     {MINUS: "-", TIMES: "x", NBSP: " ", _THIN: "", "–": "-", "∞": "inf", "µ": "u", "±": "+-", "→": "->"}
@@ -27,12 +27,12 @@ _ASCII = str.maketrans(
 
 
 def to_ascii(text: str) -> str:
-    """What this module writes, for a terminal: it can be piped and compared line by line."""
+    """Replace this module's special characters by ASCII, so that terminals can pipe and compare lines."""
     return text.translate(_ASCII)
 
 
 def number(value: float | None, digits: int = 3, most: int = 12) -> str:
-    """Significant digits without an exponent, at most so many decimals; thousands set apart."""
+    """Format with significant digits, no exponent, at most `most` decimals and separated thousands."""
     if value is None or math.isnan(value):
         return UNKNOWN
     if math.isinf(value):
@@ -48,51 +48,51 @@ def number(value: float | None, digits: int = 3, most: int = 12) -> str:
 
 
 def count(value: float) -> str:
-    """A whole number, thousands set apart."""
+    """Format a whole number with separated thousands."""
     return f"{value:,.0f}".replace(",", _THIN).replace("-", MINUS)
 
 
 def signed(value: float | None, digits: int = 3, most: int = 12) -> str:
-    """A difference: its sign is always written."""
+    """Format a difference: the sign is always written."""
     text = number(value, digits, most)
     return text if value is None or not value > 0 or text == "0" else "+" + text
 
 
 def plain(value: float) -> str:
-    """A declared number as it was declared: 5, 0.05, 2 000."""
+    """Format a declared number with the digits of its declaration: 5, 0.05, 2 000."""
     return f"{value:,.10g}".replace(",", _THIN).replace("-", MINUS)
 
 
 def percent(share: float | None, digits: int = 3) -> str:
-    """A measured share as a percentage."""
+    """Format a measured share as a percentage."""
     return UNKNOWN if share is None else f"{number(100 * share, digits)}{NBSP}%"
 
 
 def rounded_percent(share: float) -> str:
-    """A margin in force: 5 %, 89.3 %; a floor can make it any number."""
+    """Format a margin in force: 5 %, 89.3 %. An absolute floor can make it any number."""
     return f"{plain(float(f'{100 * share:.3g}'))}{NBSP}%"
 
 
 def declared_percent(share: float) -> str:
-    """A declared share as it was declared: 5 %, not 5.00 %."""
+    """Format a declared share as a percentage with the digits of its declaration: 5 %, not 5.00 %."""
     return f"{plain(100 * share)}{NBSP}%"
 
 
 def probability(p: float | None) -> str:
-    """A p-value."""
+    """Format a p-value."""
     if p is None:
         return UNKNOWN
     return "< 0.0001" if p < 1e-4 else f"{p:.2g}"
 
 
 def equation(symbol: str, p: float) -> str:
-    """``p = 0.0039`` or ``p < 0.0001``, on one line."""
+    """Return ``p = 0.0039`` or ``p < 0.0001``, kept on one line."""
     text = probability(p)
     return f"{symbol} {text}".replace(" ", NBSP) if text.startswith("<") else f"{symbol}{NBSP}={NBSP}{text}"
 
 
 def duration(seconds: float) -> str:
-    """A span of time, e.g. ``5 min 12 s``."""
+    """Format a duration, such as ``5 min 12 s``."""
     whole = round(seconds)
     hours, rest = divmod(whole, 3600)
     minutes, rest = divmod(rest, 60)
@@ -104,33 +104,33 @@ def duration(seconds: float) -> str:
 
 
 def mebibytes(value: float | None) -> str:
-    """Bytes as MiB, or GiB where that reads better."""
+    """Format bytes as MiB, or as GiB from 4 GiB on."""
     if value is None:
         return UNKNOWN
     return f"{number(value / 2**30)} GiB" if value >= 4 * 2**30 else f"{number(value / 2**20)} MiB"
 
 
 def listing(items: list[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``."""
+    """Return ``a``, ``a and b``, ``a, b and c``."""
     if len(items) < 2:
         return "".join(items)
     return ", ".join(items[:-1]) + " and " + items[-1]
 
 
-# Above this a percentage is harder to read than a factor.
+# From this ratio on, a factor is easier to read than a percentage.
 FACTOR_FROM = 2.0
 _DECIMALS = {"ms": 3, "us/request": 1, "MiB": 1, "cores": 3, "%": 2, "rps": 1}
 
 
 def qualifier(row: VerdictRow, *, brief: bool = False) -> str:
-    """What stands behind the verdict's word; where the margin's absolute floor decided, what it is too."""
+    """Return the verdict's qualifier, with the margin's absolute floor if that decided."""
     if row.margin_floor is not None and (row.verdict is VerdictLabel.EQUIVALENT or row.qualifier == BELOW_MARGIN):
         return " ".join(filter(None, (row.qualifier, within_floor(row, brief=brief))))
     return row.qualifier
 
 
 def margin(row: VerdictRow | None, sign: str = "") -> str:
-    """The margin in force: ``5 %``, or ``0.1 ms (69 %)`` where the absolute floor decides; a dash for none."""
+    """Return the margin in force: ``5 %``, or ``0.1 ms (69 %)`` if the absolute floor decides; a dash for none."""
     if row is None or row.margin is None:
         return UNKNOWN
     share = margin_share(row)
@@ -140,67 +140,67 @@ def margin(row: VerdictRow | None, sign: str = "") -> str:
 
 
 def margin_share(row: VerdictRow) -> str:
-    """The margin in force as a share of the baseline; empty where that is zero."""
+    """Return the margin in force as a share of the baseline, or nothing if the baseline is zero."""
     if row.margin is None or (row.by_difference and not row.baseline_value):
         return ""
     return rounded_percent(row.margin / abs(row.baseline_value or 1) if row.by_difference else row.margin)
 
 
 def within_floor(row: VerdictRow, *, brief: bool = False) -> str:
-    """Where the margin's absolute floor decided: what it is; unless brief, what the relative part would have been."""
+    """Return the absolute floor that decided and, unless brief, what the relative margin would have been."""
     assert row.margin_floor is not None
-    said = f"within {in_unit(row.response, row.margin_floor)}"
+    text = f"within {in_unit(row.response, row.margin_floor)}"
     if brief or not row.margin_relative or not row.baseline_value:
-        return said
+        return text
     smaller = in_unit(row.response, row.margin_relative * abs(row.baseline_value))
-    return f"{said}; {rounded_percent(row.margin_relative)} would be {smaller}"
+    return f"{text}; {rounded_percent(row.margin_relative)} would be {smaller}"
 
 
 def verdict_text(row: VerdictRow, *, brief: bool = False) -> str:
-    """e.g. ``slower, material`` or ``inconclusive (a new study of about 16 blocks)``."""
+    """Return the verdict, such as ``slower, material`` or ``inconclusive (a new study of about 16 blocks)``."""
     word, more = row.verdict, qualifier(row, brief=brief)
-    said = f"{word}, {more}" if more and word.standing != "open" else sentence(word, more)
-    # A verdict that rests on no check of the study's own noise says so itself.
+    text = f"{word}, {more}" if more and word.standing != "open" else sentence(word, more)
+    # A verdict without a check of the study's own noise must carry that with it.
     judged = word.conclusive or word.standing == "open"
-    return f"{said}, no A/A check" if judged and warned(row, NO_TWIN) else said
+    return f"{text}, no A/A check" if judged and warned(row, NO_TWIN) else text
 
 
 def known(name: str) -> Response:
-    """A response, or a plain stand-in for one that this version does not know."""
-    found = find_response(name)[0]
-    return found if found.name in REGISTRY else Response(name, name, "quality", "", 1.0)
+    """Return a response by name, or a plain stand-in if this version does not know it."""
+    response = find_response(name)[0]
+    return response if response.name in REGISTRY else Response(name, name, "quality", "", 1.0)
 
 
 def response_of(row: VerdictRow) -> Response:
-    """The response of a row; one that is not registered is shown as it is stored."""
+    """Return the response of a row, or a stand-in with the row's own label and unit."""
     return REGISTRY.get(row.response) or Response(row.response, row.label, "quality", row.unit, 1.0)
 
 
-def _response(what: str | Response) -> Response:
-    return what if isinstance(what, Response) else known(what)
+def _response(response: str | Response) -> Response:
+    return response if isinstance(response, Response) else known(response)
 
 
-def in_unit(what: str | Response, value: float | None, *, sign: bool = False) -> str:
-    """A stored value in the unit that its response is read in, e.g. ``0.52 ms``."""
+def in_unit(response: str | Response, value: float | None, *, sign: bool = False) -> str:
+    """Format a stored value in the response's display unit, such as ``0.52 ms``."""
     if value is None:
         return UNKNOWN
-    text = (signed if sign else number)(value * _response(what).scale, most=decimals(what))
-    return f"{text}{NBSP}{unit(what)}".strip()
+    text = (signed if sign else number)(value * _response(response).scale, most=decimals(response))
+    return f"{text}{NBSP}{unit(response)}".strip()
 
 
-def decimals(what: str | Response) -> int:
-    """Decimals beyond which a unit's digits mean nothing: the load generator's clock ticks in microseconds."""
-    shown = _response(what)
-    return _DECIMALS.get(shown.unit, 3 if shown.name in REGISTRY else 12)
+def decimals(response: str | Response) -> int:
+    """Return the number of meaningful decimals: the load generator's clock ticks in microseconds."""
+    about = _response(response)
+    return _DECIMALS.get(about.unit, 3 if about.name in REGISTRY else 12)
 
 
-def unit(what: str | Response) -> str:
-    """Display unit: ``ms``, ``µs/request``, ``MiB``."""
-    return _response(what).unit.replace("us/", "µs/")
+def unit(response: str | Response) -> str:
+    """Return the display unit: ``ms``, ``µs/request``, ``MiB``."""
+    return _response(response).unit.replace("us/", "µs/")
 
 
 def change(ratio: float | None, high: float | None = None) -> str:
-    """A ratio as a reader thinks of it: +38 %, −12 %, 2.4×; a factor too where its interval reaches that far."""
+    """Format a ratio: +38 %, −12 %, 2.4×. It is a factor too if the interval's end `high` is written as one."""
     if ratio is None or math.isnan(ratio):
         return UNKNOWN
     if max(ratio, high if high is not None else ratio) >= FACTOR_FROM:
@@ -209,7 +209,7 @@ def change(ratio: float | None, high: float | None = None) -> str:
 
 
 def change_interval(low: float | None, high: float | None) -> str:
-    """An interval of ratios, both ends in one notation; an end is None where runs that rank worst open it."""
+    """Format an interval of ratios, both ends in one notation. An end is None if it depends on runs ranked last."""
     if low is None or high is None:
         return _open_interval(change(low), change(high))
     if high >= FACTOR_FROM:
@@ -217,12 +217,12 @@ def change_interval(low: float | None, high: float | None) -> str:
     return f"{change(low).removesuffix('%').strip()} to {change(high)}"
 
 
-def interval_in_unit(what: str | Response, low: float | None, high: float | None) -> str:
-    """An interval of differences in the response's display unit, the unit written once."""
+def interval_in_unit(response: str | Response, low: float | None, high: float | None) -> str:
+    """Format an interval of differences in the response's display unit, which is written once."""
     if low is None or high is None:
-        return _open_interval(in_unit(what, low, sign=True), in_unit(what, high, sign=True))
-    scale, most = _response(what).scale, decimals(what)
-    return f"{signed(low * scale, most=most)} to {signed(high * scale, most=most)}{NBSP}{unit(what)}".strip()
+        return _open_interval(in_unit(response, low, sign=True), in_unit(response, high, sign=True))
+    scale, most = _response(response).scale, decimals(response)
+    return f"{signed(low * scale, most=most)} to {signed(high * scale, most=most)}{NBSP}{unit(response)}".strip()
 
 
 def _open_interval(low: str, high: str) -> str:
@@ -230,81 +230,80 @@ def _open_interval(low: str, high: str) -> str:
 
 
 def added(row: VerdictRow) -> str:
-    """What a treatment adds, in the unit of its response; an end of its interval where so many runs rank worst."""
+    """Format the amount that a treatment adds; if too many runs are ranked last for an estimate, its interval."""
     if row.difference is None:
         return added_interval(row)
     return in_unit(response_of(row), row.difference, sign=True)
 
 
 def added_interval(row: VerdictRow) -> str:
-    """The interval of what it adds."""
+    """Format the interval of the added amount."""
     return interval_in_unit(response_of(row), row.difference_low, row.difference_high)
 
 
 def effect(row: VerdictRow) -> str:
-    """The effect that carries the verdict: what is added, or the change."""
+    """Format the effect that decides the verdict: an added amount or a change."""
     if row.by_difference:
         return added(row)
     return change_interval(row.ci_low, row.ci_high) if row.ratio is None else change(row.ratio, row.ci_high)
 
 
 def effect_interval(row: VerdictRow) -> str:
-    """Its interval."""
+    """Format the interval of the effect that decides the verdict."""
     return added_interval(row) if row.by_difference else change_interval(row.ci_low, row.ci_high)
 
 
 def effect_in_full(row: VerdictRow) -> str:
-    """The effect with its interval; alone where the interval has no end, or says the same."""
-    shown, ends = effect(row), effect_interval(row)
-    return shown if ends in (shown, UNKNOWN) else f"{shown} ({ends})"
+    """Format the effect with its interval, without it if the interval has no end or is the same text."""
+    text, ends = effect(row), effect_interval(row)
+    return text if ends in (text, UNKNOWN) else f"{text} ({ends})"
 
 
 def other_effect(row: VerdictRow) -> str:
-    """The effect that stands beside it; empty where there is none."""
+    """Format the effect that does not decide the verdict, or return nothing if there is none."""
     if row.by_difference:
         return "" if row.ratio is None else change(row.ratio, row.ci_high)
     return "" if row.difference is None else added(row)
 
 
 def treatment(row: VerdictRow) -> str:
-    """Its name; the twin is called one."""
+    """Return the name of a row's treatment, marked if it is the A/A twin."""
     return f"{row.treatment} (A/A twin)" if row.twin else row.treatment
 
 
 def typical(row: VerdictRow) -> str:
-    """The response's label, and for a percentile whose it is."""
-    shown = response_of(row)
-    return (row.label or shown.label) + (", typical run's" if shown.percentile else "")
+    """Return the response's label; a percentile's says that it is a typical run's."""
+    response = response_of(row)
+    return (row.label or response.label) + (", typical run's" if response.percentile else "")
 
 
 def warned(row: VerdictRow, *codes: str) -> bool:
-    """Whether a row has a warning of one of these codes."""
+    """Whether a row has a warning with one of these codes."""
     return any(warning.code in codes for warning in row.warnings)
 
 
 def warnings(rows: Sequence[VerdictRow], codes: Collection[str] | None = None) -> list[str]:
-    """Warnings of verdict rows, or those of some codes, each once: what holds for all contrasts names none of them.
+    """Return the distinct warnings of verdict rows; a warning of all contrasts of a response names no treatment.
 
-    That a row is of a later analysis stands over whatever shows it, and is not said again.
+    `codes` selects warnings. The warning of a later analysis is left out, because `marking` shows it.
     """
     families: dict[tuple[str, str], dict[str, None]] = {}
-    found: dict[tuple[str, str, Warning], dict[str, None]] = {}
+    treatments_of: dict[tuple[str, str, Warning], dict[str, None]] = {}
     for row in rows:
         families.setdefault((row.load, row.response), {})[row.treatment] = None
         for warning in row.warnings:
             if warning.code != AFTER_THE_FACT and (codes is None or warning.code in codes):
-                found.setdefault((row.load, row.response, warning), {})[row.treatment] = None
+                treatments_of.setdefault((row.load, row.response, warning), {})[row.treatment] = None
     several = len({load for load, _ in families}) > 1
     lines = []
-    for (load, name, warning), treatments in found.items():
+    for (load, name, warning), treatments in treatments_of.items():
         whose = "" if len(treatments) == len(families[load, name]) else f", {listing(list(treatments))}"
-        # The code is for machines.
         lines.append(f"{short_label(name)}{whose}{f', {load}' if several else ''}: {warning.message}")
     return lines
 
 
 def margin_text(name: str, margin: Margin | None) -> str:
-    """A declared margin with its floor."""
+    """Format a declared margin with its floor."""
     if margin is None:
         return "none declared"
     text = f"±{plain(100 * margin.relative)}{NBSP}%"
@@ -312,46 +311,46 @@ def margin_text(name: str, margin: Margin | None) -> str:
 
 
 def mde_text(row: VerdictRow) -> str:
-    """Minimum detectable effect, on the scale of the verdict."""
+    """Format the minimum detectable effect on the scale of the verdict."""
     if row.mde is None:
         return UNKNOWN
     return in_unit(response_of(row), row.mde) if row.by_difference else percent(row.mde, 2)
 
 
 def load_text(load: Load) -> str:
-    """A load in words."""
+    """Describe a load in words."""
     match load:
         case ClosedLoop():
-            rate = "closed loop (as fast as answers come)"
+            rate = "closed loop (as fast as responses arrive)"
         case CapacitySearch():
             objective = load.objective.replace("<", " below ").replace("ms", f"{NBSP}ms")
-            rate = f"the highest rate kept{f' with {objective}' if objective else ''}, searched"
+            rate = f"the highest sustained rate{f' with {objective}' if objective else ''}, found by a search"
         case Ramp():
-            rate = f"a rate rising to {plain(load.rps)} requests a second in {load.steps} steps"
+            rate = f"a rate rising to {plain(load.rps)} requests per second in {load.steps} steps"
         case _:
-            rate = f"{plain(load.asked_rps)} requests a second"
+            rate = f"{plain(load.asked_rps)} requests per second"
     parts = [f"{rate} over {count(load.connections)} connection{'s' * (load.connections > 1)}"]
     if load.protocol != "http1":
         parts.append({"h2": "HTTP/2", "grpc": "gRPC", "mixed": "HTTP/1.1 and gRPC mixed", "tcp": "TCP"}[load.protocol])
     if load.payload_bytes:
-        parts.append(f"{count(load.payload_bytes)} byte body")
+        parts.append(f"{count(load.payload_bytes)} byte request body")
     if load.response_bytes:
-        parts.append(f"{count(load.response_bytes)} byte answer")
+        parts.append(f"{count(load.response_bytes)} byte response")
     if load.headers:
-        parts.append(f"{load.headers} further headers")
+        parts.append(f"{load.headers} additional headers")
     if not load.keepalive:
         parts.append("a new connection for every request")
     if isinstance(load, OpenLoad | CapacitySearch) and load.arrivals == "jitter":
-        parts.append("each send moved by up to a tenth of its wait")
+        parts.append("each send moved by up to a tenth of its interval")
     if load.replicas > 1:
         parts.append(f"{load.replicas} replicas")
     if load.unused_services:
-        parts.append(f"{count(load.unused_services)} services that nobody calls")
+        parts.append(f"{count(load.unused_services)} unused services")
     if load.generators_vary:
         parts.append(f"{load.generators} load generator{'s' * (load.generators > 1)}")
     return ", ".join(parts)
 
 
 def short_label(name: str) -> str:
-    """A response's label inside a sentence: ``CPU a request of app and data plane``."""
+    """Return a response's label for use inside a sentence: ``CPU per request of app and data plane``."""
     return known(name).label.replace(", ", " of ")

@@ -1,1 +1,1 @@
-"""From a sealed plan to recorded runs: deploy, prove, load, hold to the gates, record."""
+"""From a sealed plan to recorded runs: deploy, verify, load, check, record."""

@@ -1,25 +1,24 @@
-"""The highest rate that a fresh deployment keeps: a closed loop, an adaptive search, a confirming stage.
+"""Search the highest rate that a fresh deployment holds: a closed loop, an adaptive search, a confirming step.
 
-The closed loop says where to look, and is a number of its own: it has no schedule, so it cannot fall behind.
-The search asks rates that double back to one that failed and one that was kept; a rate that fails is asked
-again once, as every run is. The rates that it can ask lie on a grid whose place is drawn for every run: were it that
-of the closed loop, two treatments with one capacity and different closed loops would end on different rates in every
-block, and be called different by the grid alone. What was kept in a short step is then confirmed in a longer one,
-because the best of several noisy steps flatters; where that fails the next lower rate is tried. The capacity is the
-rate that was confirmed.
+The closed loop gives a starting point and is reported itself; it has no schedule, so it cannot fall behind. The search
+raises or lowers the rate by a factor until one was held and one was not, then narrows the interval. A rate that fails
+is tried once more, as every run is. The rates lie on a grid with an offset that is drawn for every run. If the grid
+followed from the closed loop, two treatments of equal capacity but different closed loops would end on different rates
+in every block, and the test would find a difference made by the grid. A rate held in a short step is then confirmed in
+a longer one, because the best of several noisy steps is biased upwards; if it fails, the next lower rate is tried. The
+capacity is the confirmed rate.
 
-A rate is kept when as many requests were served a second as were asked for: fortio sends what is overdue as soon as it
-can, so a stall costs a rate nothing that is made up for. Late sends spoil latencies, which a search does not give; how
-late answers may be is what an objective says.
+A rate is held if the achieved rate reaches it. fortio sends overdue requests as soon as it can, so a stall that is made
+up for does not count. Late sends would distort latencies, but a search reports none; an objective limits latency.
 
-The load generator must never be what is measured. Where a rate was not kept, sends were late and connections were
-free (Little's law: rate times mean latency is how many of them were busy), its timers were the limit: the rate is
-asked again over twice as many connections, as often as that carries more. Where the generator still is the limit,
-what was found is no capacity but a rate that the treatment holds at the least, and is recorded as that.
+The load generator must not be the limit. It is if a rate was not held and sends were late, although connections were
+free. By Little's law rate times mean latency is the number of busy connections. The rate is then tried again over twice
+as many connections, for as long as that carries more. If the generator is still the limit, the result is recorded as a
+lower bound of the capacity.
 
-With an objective (``p99<10ms``) a rate is held only if its latencies from the schedule keep that too; the capacity is
-then the highest rate under the objective. It is confirmed by the upper limit of that percentile and not by the
-percentile itself, which lies below the objective half of the time where the true one is exactly there.
+With an objective (``p99<10ms``) a rate is held only if its latencies from the schedule meet that, too. The confirming
+step requires that the upper confidence limit of the percentile meets it: the percentile itself would pass half of the
+time at a rate where the true percentile equals the objective.
 """
 
 import math
@@ -42,18 +41,19 @@ from meshtrial.stats import LoadStep, RateSearch, bracket
 from meshtrial.stats.saturation import tidy
 from meshtrial.testbed.base import Deployment, Testbed
 
-# An open rate is held below what a closed loop reaches, for a late answer leaves no time to catch up.
+# Range of the search relative to the closed loop. An open rate is usually held only below it, because a late response
+# leaves no time to catch up.
 START, HIGHEST = 0.5, 1.5
 FACTOR, RESOLUTION = 1.4, 0.025
-CONFIDENCE = 0.95  # with which an objective is kept where a rate is confirmed
+CONFIDENCE = 0.95  # that a confirmed rate meets the objective
 CONFIRM_LENGTH = 2.0  # steps
 MOST_STEPS, MOST_CONFIRMING = 24, 6
-# fortio needs two requests a connection, or it silently uses fewer connections.
-REQUESTS_A_CONNECTION = 2.1
+# fortio needs two requests per connection, or it silently uses fewer connections.
+REQUESTS_PER_CONNECTION = 2.1
 MOST_CONNECTIONS = 128
-# A rate that was not kept with all connections busy is the target's: on two cores .88 to 1.00 of them were then.
+# Share of busy connections above which the target is the limit; on two cores .88 to 1.00 were measured in that case.
 BUSY = 0.85
-# Requests beyond an objective's percentile in every step, and how long a step may become for them.
+# Requests beyond an objective's percentile in every step, and the longest step that they may require.
 BEYOND, LONGEST_STEP_S = 10, 60.0
 LATE, GENERATOR_LATE = "late", "generator late"
 
@@ -63,11 +63,11 @@ class SearchStep:
     """One step of a search."""
 
     stage: str  # ``closed loop``, ``search`` or ``confirm``
-    rate_rps: float | None  # asked for; None in a closed loop
+    rate_rps: float | None  # requested; None in a closed loop
     achieved_rps: float
     kept: float | None  # achieved over requested rate
-    failed: tuple[str, ...]  # gates
-    latency_p50_s: float | None  # of the step's own requests; None where too few lie beyond
+    failed: tuple[str, ...]  # run checks
+    latency_p50_s: float | None  # None if too few requests lie beyond
     latency_p99_s: float | None
     generator_cpu: float | None  # share of its cores that the load generator used
     requests: int
@@ -75,76 +75,76 @@ class SearchStep:
 
     @property
     def held(self) -> bool:
-        """Whether the rate was kept and every gate passed."""
+        """Whether the rate was kept and every run check passed."""
         return not self.failed
 
     @property
-    def generators_fault(self) -> bool:
-        """Whether the load generator could not carry it."""
+    def limited_by_generator(self) -> bool:
+        """Whether the load generator could not send the rate."""
         return bool(GENERATOR_GATES.intersection(self.failed))
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """What a search found."""
+    """The result of a search."""
 
-    load: FixedRate  # the confirming stage's
-    confirmed: stage.Stage  # its gates failed where no rate could be confirmed
+    load: FixedRate  # of the confirming step
+    confirmed: stage.Stage  # failed if no rate could be confirmed
     steps: tuple[SearchStep, ...]  # in the order in which they ran
-    sent: int  # requests that the deployment has seen in all of it
-    dither: float = 0.0  # where its grid lay, as a share of a step of the search
+    sent: int  # all requests sent to the deployment
+    dither: float = 0.0  # offset of the grid, as a share of a search step
 
     @property
     def responses(self) -> dict[str, float]:
-        """The run's numbers, without latencies: at a rate of each treatment's own they compare nothing."""
+        """The run's responses, without latencies: treatments have different rates, so they are not comparable."""
         kept = {k: v for k, v in self.confirmed.responses.items() if not k.startswith("latency_")}
-        name = "capacity_at_least_rps" if self.generators_limit else "capacity_rps"
+        name = "capacity_at_least_rps" if self.is_lower_bound else "capacity_rps"
         return kept | {name: self.load.rps, "closed_loop_rps": self.closed_rps}
 
     @property
     def closed_rps(self) -> float:
-        """What the closed loop reached."""
+        """The rate of the closed loop."""
         return next(step.achieved_rps for step in self.steps if step.stage == "closed loop")
 
     @property
     def failed_above(self) -> SearchStep | None:
-        """The lowest rate above the capacity that was not held; None where none was asked."""
+        """The lowest rate above the capacity that was not held; None if there was none."""
         above = [s for s in self.steps if not s.held and s.rate_rps is not None and s.rate_rps > self.load.rps]
-        # Of the attempts at one rate the one that carried the most says what stood in the way.
+        # Of several attempts at one rate, the one that achieved most shows the limit.
         return min(above, key=lambda step: (step.rate_rps or 0.0, -step.achieved_rps), default=None)
 
     @property
-    def generators_limit(self) -> bool:
-        """Whether it was the load generator that could not carry the next higher rate."""
-        return self.failed_above is not None and self.failed_above.generators_fault
+    def is_lower_bound(self) -> bool:
+        """Whether the load generator could not send the next higher rate."""
+        return self.failed_above is not None and self.failed_above.limited_by_generator
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of the run should know."""
+        """Notes for the reader of the run."""
         above, lines = self.failed_above, []
-        if above is not None and above.generators_fault:
+        if above is not None and above.limited_by_generator:
             lines.append(
-                f"at {above.rate_rps:g} rps the load generator was at its own limit ({', '.join(above.failed)}): the "
+                f"at {above.rate_rps:g} rps the load generator reached its own limit ({', '.join(above.failed)}): the "
                 f"capacity is at least {self.load.rps:g} rps; give the generator more cores or connections"
             )
         elif self.load.rps < START * self.closed_rps:
-            why = f"; above it failed: {', '.join(above.failed)}" if above is not None else ""
+            reason = f"; failed checks above it: {', '.join(above.failed)}" if above is not None else ""
             lines.append(
-                f"the rate that was kept, {self.load.rps:g} rps, is less than half of what the closed loop reached, "
-                f"{self.closed_rps:.4g} rps{why}"
+                f"the rate that was held, {self.load.rps:g} rps, is less than half the rate of the closed loop, "
+                f"{self.closed_rps:.4g} rps{reason}"
             )
         generator, path = (
             self.confirmed.responses.get(f"{PARTS[role].key}_cpu_cores", 0.0) for role in ("load generator", "path")
         )
         if generator > path:
             lines.append(
-                f"the load generator used {generator:.3g} cores, what it loads {path:.3g}: where they share cores, the "
-                "capacity is partly the generator's"
+                f"the load generator used {generator:.3g} cores, its target {path:.3g}: if they share cores, the "
+                "load generator is part of the limit"
             )
         return tuple(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """For the run's record, under ``extra``."""
+        """Return plain data for ``extra`` of the run's record."""
         above = self.failed_above
         return {
             "steps": [asdict(step) | {"failed": list(step.failed)} for step in self.steps],
@@ -159,10 +159,10 @@ class Capacity:
 def find(
     deployment: Deployment, testbed: Testbed, load: CapacitySearch, gates: Gates, folder: Path, dither: float = 0.0
 ) -> Capacity:
-    """Search the capacity of a deployment, and leave the confirming stage's files in ``folder``.
+    """Search the capacity of a deployment, and leave the files of the confirming step in ``folder``.
 
-    The load's ``duration_s`` is the length of a step, its ``warmup_s`` that of the closed loop before everything.
-    ``dither``, from 0 to 1, is where the grid of rates lies. MeshtrialError when no rate at all is kept.
+    The load's ``duration_s`` is the length of a step, its ``warmup_s`` that of the warm-up. ``dither``, from 0 to 1,
+    is the offset of the grid of rates. MeshtrialError if no rate is held.
     """
     objective = Objective.parse(load.objective) if load.objective else None
     return _Finder(deployment, testbed, load, gates, folder, objective, load.connections, dither).run()
@@ -176,7 +176,7 @@ class _Finder:
     gates: Gates
     folder: Path
     objective: Objective | None
-    connections: int  # as many as were needed so far
+    connections: int  # needed so far
     dither: float = 0.0
     steps: list[SearchStep] = field(default_factory=list)
     sent: int = 0
@@ -187,87 +187,87 @@ class _Finder:
         self.stage("closed loop", closed)
         rate = self.search(self.steps[-1].achieved_rps)
         for attempt in range(1, MOST_CONFIRMING + 1):
-            load = self.at(rate)
+            load = self.load_at(rate)
             load = replace(load, duration_s=CONFIRM_LENGTH * load.duration_s)
             measured = self.stage("confirm", load, keep=True)
             if not measured.failed or attempt == MOST_CONFIRMING:
                 break
             forget(measured)
-            # Each failure goes down twice as far as the last: what is wrong is seldom the last step alone.
+            # Each failure doubles the decrease, because the rate is seldom wrong by one step only.
             rate = tidy(rate / (1 + RESOLUTION) ** 2 ** (attempt - 1))
         return Capacity(load, measured, tuple(self.steps), self.sent, self.dither)
 
     def search(self, closed_rps: float) -> float:
-        """The highest rate kept in a short step."""
-        lowest = REQUESTS_A_CONNECTION * self.load.connections / self.load.duration_s
-        # Whole steps of the search divide into equal ones, so that a grid drawn within one of them is drawn within all.
+        """Return the highest rate held in a short step."""
+        lowest = REQUESTS_PER_CONNECTION * self.load.connections / self.load.duration_s
+        # The grid repeats with every factor, so an offset drawn within one search step is uniform within all of them.
         start = max(tidy(START * closed_rps * FACTOR**self.dither), lowest)
         search = RateSearch(
             start, max(HIGHEST * closed_rps, start), lowest, FACTOR, RESOLUTION, self.gates.rate_tolerance
         )
         history: list[LoadStep] = []
         while len(history) < MOST_STEPS and (rate := search.next_rate(history)) is not None:
-            step = self.ask(rate)
+            step = self.try_rate(rate)
             history.append(LoadStep(rate, step.kept or 0.0, not set(step.failed) - {"rate"}))
         low = bracket(history, tolerance=self.gates.rate_tolerance).low
         if low == 0:
             failed = ", ".join(sorted({name for step in self.steps for name in step.failed}))
             raise MeshtrialError(
-                f"no rate was kept, down to {min(rung.rate for rung in history):g} rps (gates failed: {failed}); "
+                f"no rate was held, down to {min(step.rate for step in history):g} rps (failed checks: {failed}); "
                 "lengthen the steps, or use fewer connections"
             )
         return low
 
-    def ask(self, rate: float) -> SearchStep:
-        """Ask for a rate in a short step, over more connections as long as those carry more of it."""
+    def try_rate(self, rate: float) -> SearchStep:
+        """Try a rate in a short step, over more connections as long as they increase the achieved rate."""
         best: SearchStep | None = None
         while True:
-            load = self.at(rate)
+            load = self.load_at(rate)
             self.stage("search", load)
             step = self.steps[-1]
             if best is not None and not step.held and step.achieved_rps <= best.achieved_rps:
                 self.connections = best.connections
                 return best
             best, doubled = step, 2 * load.connections
-            if GENERATOR_LATE not in step.failed or doubled > MOST_CONNECTIONS or self.at(rate, doubled) == load:
+            if GENERATOR_LATE not in step.failed or doubled > MOST_CONNECTIONS or self.load_at(rate, doubled) == load:
                 return best
             self.connections = doubled
 
-    def at(self, rate: float, connections: int = 0) -> FixedRate:
-        """An open rate over as many connections as were needed so far, and as fortio can use at this one."""
-        usable = int(rate * self.load.duration_s / REQUESTS_A_CONNECTION)
+    def load_at(self, rate: float, connections: int = 0) -> FixedRate:
+        """Return an open load over the connections needed so far, but not more than fortio can use at this rate."""
+        usable = int(rate * self.load.duration_s / REQUESTS_PER_CONNECTION)
         connections = max(self.load.connections, min(connections or self.connections, usable))
-        return FixedRate.like(self.load, rps=rate, connections=connections, duration_s=self.length(rate))
+        return FixedRate.like(self.load, rps=rate, connections=connections, duration_s=self.step_s(rate))
 
-    def length(self, rate: float) -> float:
-        """Seconds of a step: longer where an objective needs requests beyond its percentile, not than anybody waits."""
+    def step_s(self, rate: float) -> float:
+        """Return the length of a step, extended if an objective needs more requests beyond its percentile."""
         if self.objective is None:
             return self.load.duration_s
         needed = BEYOND / (1 - self.objective.q) / rate
         if needed > LONGEST_STEP_S:
             raise MeshtrialError(
-                f"objective {self.objective.text}: at {rate:g} rps a step would take {needed:.0f} s to hold {BEYOND} "
-                "requests beyond it; take a lower percentile"
+                f"objective {self.objective.text}: at {rate:g} rps {BEYOND} requests beyond it need a step of "
+                f"{needed:.0f} s; use a lower percentile"
             )
         return max(self.load.duration_s, needed)
 
     def stage(self, name: str, load: Load, *, keep: bool = False) -> stage.Stage:
-        inside = self.folder if keep else self.folder / "step"
-        inside.mkdir(exist_ok=True)
-        measured = stage.measure(self.deployment, self.testbed, load, self.gates, inside, self.resolution_s)
+        folder = self.folder if keep else self.folder / "step"
+        folder.mkdir(exist_ok=True)
+        measured = stage.measure(self.deployment, self.testbed, load, self.gates, folder, self.resolution_s)
         measured = replace(measured, gates=_decisive(measured, load))
         if self.objective is not None and isinstance(load, FixedRate):
-            judged = _judged(measured, self.objective, CONFIDENCE if name == "confirm" else None)
-            measured = replace(measured, gates=(*measured.gates, judged))
+            check = _objective_check(measured, self.objective, CONFIDENCE if name == "confirm" else None)
+            measured = replace(measured, gates=(*measured.gates, check))
         if not keep:
-            shutil.rmtree(inside)
+            shutil.rmtree(folder)
         self.sent += measured.sent
         self.steps.append(_step(name, load, measured, self.gates))
         return measured
 
 
 def _decisive(measured: stage.Stage, load: Load) -> tuple[GateResult, ...]:
-    """The gates by which a search decides: lateness is heard where a rate was not kept though connections were free."""
+    """Return the checks that decide a search; lateness counts if a rate was not held with connections free."""
     ignored = {LATE}
     latency_s = measured.measurement.requests["latency_s"].mean()
     busy = latency_s * measured.responses["achieved_rps"] if isinstance(latency_s, float) else 0.0
@@ -276,22 +276,22 @@ def _decisive(measured: stage.Stage, load: Load) -> tuple[GateResult, ...]:
     return tuple(gate for gate in measured.gates if gate.name not in ignored)
 
 
-def _judged(measured: stage.Stage, objective: Objective, confidence: float | None) -> GateResult:
-    """The objective as a gate of a stage: its percentile of the latencies from the schedule, or its upper limit."""
+def _objective_check(measured: stage.Stage, objective: Objective, confidence: float | None) -> GateResult:
+    """Check the objective by its percentile of the latencies from the schedule, or by its upper confidence limit."""
     latencies = successful(measured.measurement.requests, "corrected_latency_s").to_numpy()
     value = float(np.quantile(latencies, objective.q)) if len(latencies) else math.inf
-    said = "was"
+    verb = "was"
     if confidence is not None:
-        value, said = quantiles.upper_limit(latencies, objective.q, confidence), f"is at most ({confidence:.0%})"
+        value, verb = quantiles.upper_limit(latencies, objective.q, confidence), f"is at most ({confidence:.0%})"
     passed = value < objective.limit_s
     limit_ms = 1e3 * objective.limit_s
-    message = f"{objective.percentile} {said} {1e3 * value:.3g} ms; the objective is below {limit_ms:g} ms"
-    known = value if math.isfinite(value) else None
-    return GateResult("objective", known, objective.limit_s, passed, "" if passed else message)
+    message = f"{objective.percentile} {verb} {1e3 * value:.3g} ms; the objective is below {limit_ms:g} ms"
+    finite = value if math.isfinite(value) else None
+    return GateResult("objective", finite, objective.limit_s, passed, "" if passed else message)
 
 
 def forget(measured: stage.Stage) -> None:
-    """Remove a stage's files, so that the next one finds the names free: fortio appends to a log that is there."""
+    """Remove a stage's files, because fortio would append to an existing log."""
     for output in measured.outputs:
         for path in (output.json_path, output.access_log_path, output.json_path.with_suffix(".txt")):
             path.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""What happens to a deployment while its generators run: looks once a second, a restart, changes.
+"""What happens to a deployment under load: sampling once per second, a restart, changes.
 
-Each is entered with the load and left when it ends, however that is: what has not begun then does not begin, and what
-has begun is waited for, so that the deployment knows what it has to stop.
+Each is a context manager around the load. When the load ends, for whatever reason, nothing further is started, and
+what was started is waited for, so that the deployment can be stopped completely.
 """
 
 import threading
@@ -18,7 +18,7 @@ import polars as pl
 from meshtrial.design.changes import steps
 from meshtrial.design.load import ChangesUnderLoad, Load
 from meshtrial.errors import MeshtrialError, TestbedError
-from meshtrial.load.obeyed import AppliedChange
+from meshtrial.load.propagation import AppliedChange
 from meshtrial.records import series
 from meshtrial.records.schema import Proof
 from meshtrial.testbed.base import Deployment
@@ -27,9 +27,9 @@ EVERY_S = 1.0
 
 
 class Sampler:
-    """Samples a deployment from the moment that it is entered until it is left.
+    """Samples CPU and memory of a deployment while it is entered.
 
-    Where a testbed has only slow readings its samples are empty, and so is the table.
+    If a testbed's readings are too slow for that, its samples and the table are empty.
     """
 
     def __init__(
@@ -61,18 +61,18 @@ class Sampler:
             self._thread.join(timeout=5)
 
     def table(self) -> pl.DataFrame:
-        """Columns :data:`meshtrial.records.series.COLUMNS`."""
+        """Return the samples, with columns :data:`meshtrial.records.series.COLUMNS`."""
         return series.of_samples(self._samples, self._slice)
 
     def _run(self) -> None:
         turn = 1
-        # By the clock and not by the last look, so that looks do not drift away from the seconds.
+        # Wait until a multiple of the interval, so that samples do not drift.
         while not self._done.wait(max(0.0, self._began + turn * self._every_s - self._clock())):
             self._take()
             turn += 1
 
     def _take(self) -> None:
-        # A component that is gone fails its proof and its run; the course ends here.
+        # A component that has ended fails its own check, so sampling just stops here.
         with suppress(MeshtrialError, OSError):
             at_s = self._clock() - self._began
             for component, (cpu_s, memory_bytes) in self._deployment.sample().items():
@@ -80,7 +80,7 @@ class Sampler:
 
 
 class _Intervention:
-    """Something that is done to a deployment in threads of its own."""
+    """Something done to a deployment in separate threads."""
 
     def __init__(self, deployment: Deployment, threads: int) -> None:
         self._deployment = deployment
@@ -94,15 +94,15 @@ class _Intervention:
 
 @dataclass(frozen=True)
 class Restarted:
-    """A restart that happened, by this machine's clock."""
+    """A restart, with times of this machine's clock."""
 
-    began_unix_s: float  # asked for
-    ended_unix_s: float  # serving again
+    began_unix_s: float  # when it was requested
+    ended_unix_s: float  # when it served again
     proofs: tuple[Proof, ...]
 
 
 class Restarting(_Intervention):
-    """Restarts a part ``at_s`` seconds after it is entered; nothing where ``part`` is empty."""
+    """Restarts a part ``at_s`` seconds after it is entered, unless ``part`` is empty."""
 
     def __init__(self, deployment: Deployment, part: str, at_s: float) -> None:
         super().__init__(deployment, threads=1)
@@ -116,12 +116,12 @@ class Restarting(_Intervention):
         return self
 
     def result(self) -> Restarted | None:
-        """What happened, once it was left, or what it failed with; None where nothing was to be restarted."""
+        """Return the restart, or raise its error, after the load; None if nothing was to be restarted."""
         if self._future is None:
             return None
         restarted = self._future.result()
         if restarted is None:
-            raise TestbedError(f"restart of {self._part}: the load ended before it began; lengthen duration_s")
+            raise TestbedError(f"restart of {self._part}: the load ended before the restart; lengthen duration_s")
         return restarted
 
     def _run(self) -> Restarted | None:
@@ -133,9 +133,9 @@ class Restarting(_Intervention):
 
 
 class Changing(_Intervention):
-    """Makes a load's changes one after another, and others that no request meets; nothing under a load without changes.
+    """Makes a load's changes one after another, and background changes that no request meets.
 
-    Every change has its turn in every treatment: what a deployment has not got leaves its turn empty.
+    Every change has its time slot in every treatment. The slot stays empty if a deployment does not support the change.
     """
 
     def __init__(self, deployment: Deployment, load: Load) -> None:
@@ -147,20 +147,20 @@ class Changing(_Intervention):
     def __enter__(self) -> Self:
         load = self._load
         if load is not None and load.changes:
-            # Asked before the load begins: the turns are its own.
+            # Asked before the load begins, so that this does not delay the first change.
             self._changes = self._pool.submit(self._make, load, frozenset(self._deployment.changes()))
         if load is not None and load.churn_per_min:
             self._churn = self._pool.submit(self._disturb, load)
         return self
 
     def result(self) -> tuple[AppliedChange, ...]:
-        """What was changed, once it was left; or what failed."""
+        """Return the changes, or raise the error of one, after the load."""
         if self._churn is not None and (load := self._load) is not None:
-            made, wanted = self._churn.result(), load.churn_per_min / 60 * load.duration_s
-            if made < wanted / 2:
+            made, expected = self._churn.result(), load.churn_per_min / 60 * load.duration_s
+            if made < expected / 2:
                 raise TestbedError(
-                    f"churn_per_min = {load.churn_per_min:g}: only {made} of {wanted:.0f} other changes were "
-                    "taken in the run's time; ask for fewer"
+                    f"churn_per_min = {load.churn_per_min:g}: only {made} of {expected:.0f} background changes "
+                    "were made during the run; set a lower number"
                 )
         return () if self._changes is None else self._changes.result()
 
@@ -168,13 +168,13 @@ class Changing(_Intervention):
         made, began = [], time.monotonic()
         for number, step in enumerate(steps(load.changes, load.change_cycles), start=1):
             if self._over.wait(max(0.0, began + number * load.change_every_s - time.monotonic())):
-                raise TestbedError(f"change {step.name}: the load ended before it was made; lengthen change_every_s")
+                raise TestbedError(f"change {step.name}: the load ended before the change; lengthen change_every_s")
             if step.change in known:
                 made.append(AppliedChange(step, self._deployment.change(step.change, step.on)))
         return tuple(made)
 
     def _disturb(self, load: ChangesUnderLoad) -> int:
-        """How many were made, by the clock, so that slow ones are made up for."""
+        """Make background changes on a fixed schedule, catching up after slow ones; return their number."""
         began, number = time.monotonic(), 0
         while not self._over.wait(max(0.0, began + number * 60 / load.churn_per_min - time.monotonic())):
             self._deployment.churn(number)

@@ -1,10 +1,10 @@
-"""Runs, from their deployments to their records: one that stands alone, or several that stand at once.
+"""Make runs, from deployment to record: a single one, or several with concurrent deployments.
 
-Deployments that stand at once are stood up, proven and removed beside each other. Their slices go round, one at a time,
-in the order that the plan has sealed; meanwhile the others idle, kept warm by a few requests a second. One that fails
-stands idle until the end, for its removal would disturb the others.
+Concurrent deployments are started, verified and removed in parallel. Their slices are measured one at a time, in the
+sealed order; meanwhile the other deployments receive a few requests per second, which keeps them warm. A deployment
+that fails stays idle until the end, because its removal would disturb the others.
 
-What fails in a run is recorded as its reason, not raised; an interruption is raised, and leaves nothing behind.
+A failure is recorded as the reason of its run. An interruption is raised and leaves no files or deployments behind.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from __future__ import annotations
 import datetime
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -33,84 +33,76 @@ from meshtrial.run.during_load import Restarted
 from meshtrial.run.quiet import Waited
 from meshtrial.testbed.base import Block, Deployment, Testbed
 
-_LONGEST_LOG = 1_000_000  # characters of a generator's text that a run keeps
+_LONGEST_LOG = 1_000_000  # characters of a load generator's output that a run keeps
 
 
 def carry_out(
-    store: StudyStore, testbed: Testbed, together: Sequence[PlannedRun], attempt: int, waited: Waited | None = None
+    store: StudyStore, testbed: Testbed, group: Sequence[PlannedRun], attempt: int, waited: Waited | None = None
 ) -> list[RunRecord]:
-    """Make runs of one block whose deployments stand at once, and record them whole, with what they waited for.
+    """Make and record the runs of one block with concurrent deployments; ``waited`` is recorded with them.
 
-    What fails in one of them is recorded as its reason, and the others go on. Interruption (Ctrl-C, a signal) is
-    raised: they then leave nothing behind.
+    A failure of one run does not end the others. An interruption (Ctrl-C, a signal) is raised, and nothing is recorded.
     """
-    plan, first = store.plan, together[0]
+    plan, first = store.plan, group[0]
     block = Block(f"{plan.sha256} {plan.block_of(first)}", plan.drawn_for(first))
     with ExitStack() as stack:
         runs: list[_Run] = []
-        for planned in together:
+        for planned in group:
             folder = store.begin(planned.run_id, attempt)
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             runs.append(_Run(plan, planned, attempt, folder))
             if waited is not None:
                 runs[-1].extra["waited"] = waited.to_dict()
-        looked = testbed.before_run()
-        with _closing(runs):
+        before = testbed.before_run()
+        try:
             try:
                 testbed.make_ready([run.treatment for run in runs], plan.load_of(first), plan.study.app, block)
             except MeshtrialError as error:
                 for run in runs:
                     run.fail(error)
             names = [run.treatment.name for run in runs]
-            _beside(
-                runs, lambda run: run.stand(testbed, looked, [name for name in names if name != run.treatment.name])
+            _for_each(
+                runs, lambda run: run.deploy(testbed, before, [name for name in names if name != run.treatment.name])
             )
-            _load(runs, testbed, plan.turns(together))
-            _beside(runs, _Run.conclude)
+            _load(runs, testbed, plan.turns(group))
+            _for_each(runs, _Run.conclude)
+        finally:
+            _for_each(runs, _Run.close, include_failed=True)
         return [run.finish(store, testbed) for run in runs]
 
 
-@contextmanager
-def _closing(runs: Sequence[_Run]) -> Iterator[None]:
-    """Remove all that stands at the end, however it comes."""
-    try:
-        yield
-    finally:
-        _beside(runs, _Run.close, failed_too=True)
+def _for_each(runs: Sequence[_Run], work: Callable[[_Run], object], *, include_failed: bool = False) -> None:
+    """Do something for all runs that have not failed, in parallel, and wait for all of them.
 
-
-def _beside(runs: Sequence[_Run], work: Callable[[_Run], object], *, failed_too: bool = False) -> None:
-    """Do something for all that have not failed at once, each in a thread, and wait for all; for one, right here.
-
-    Whatever was begun has ended when this is left, by an interruption too: what stands is then known, and removed.
+    Everything started has ended when this returns, also after an interruption, so that all deployments are known.
     """
-    left = [run for run in runs if failed_too or not run.reasons]
-    if len(left) == 1:
-        left[0].attempt_to(work)
-    elif left:
-        with ThreadPoolExecutor(len(left)) as pool:
-            for begun in [pool.submit(run.attempt_to, work) for run in left]:
-                begun.result()
+    chosen = [run for run in runs if include_failed or not run.reasons]
+    if len(chosen) == 1:
+        chosen[0].attempt_to(work)
+    elif chosen:
+        with ThreadPoolExecutor(len(chosen)) as pool:
+            for future in [pool.submit(run.attempt_to, work) for run in chosen]:
+                future.result()
 
 
 def _load(runs: Sequence[_Run], testbed: Testbed, turns: Sequence[Sequence[int]]) -> None:
-    """Warm up and measure: one that stands alone in one go, several slice by slice."""
+    """Warm up and measure, several runs slice by slice."""
     if len(runs) == 1:
-        _beside(runs, lambda run: run.measure(testbed))
+        _for_each(runs, lambda run: run.measure(testbed))
         return
-    _beside(runs, lambda run: run.warm_up(testbed, beside=len(runs)))
-    _beside(runs, lambda run: run.slices.rest())
+    _for_each(runs, lambda run: run.warm_up(testbed, concurrent=len(runs)))
+    _for_each(runs, lambda run: run.slices.rest())
     last: _Run | None = None
     testbed.used_between()
-    for run in (runs[place] for turn in turns for place in turn):
-        _change(last, run, testbed)
-        _beside([run], lambda run: run.slices.run())
+    for run in (runs[index] for turn in turns for index in turn):
+        _switch(last, run, testbed)
+        _for_each([run], lambda run: run.slices.run())
         last = run
-    _change(last, None, testbed)
+    _switch(last, None, testbed)
 
 
-def _change(last: _Run | None, following: _Run | None, testbed: Testbed) -> None:
-    """Read the counters behind one slice and before the next at the same time: a kubelet takes seconds for its own."""
+def _switch(last: _Run | None, following: _Run | None, testbed: Testbed) -> None:
+    """Read the counters after one slice and before the next in parallel, because a kubelet takes seconds to answer."""
 
     def turn(run: _Run) -> None:
         if run is last:
@@ -120,16 +112,16 @@ def _change(last: _Run | None, following: _Run | None, testbed: Testbed) -> None
         else:
             run.slices.rest()
 
-    with ThreadPoolExecutor(1) as aside:
-        looked = aside.submit(testbed.used_between)
-        _beside([run for run in dict.fromkeys((last, following)) if run is not None], turn)
-    used = looked.result()
+    with ThreadPoolExecutor(1) as pool:
+        machine = pool.submit(testbed.used_between)
+        _for_each([run for run in dict.fromkeys((last, following)) if run is not None], turn)
+    used = machine.result()
     if last is not None and not last.reasons:
         last.slices.note(used)
 
 
 class _Run:
-    """What one run has produced so far; a failure on the way leaves the rest empty."""
+    """The results of one run so far; after a failure the rest stays empty."""
 
     def __init__(self, plan: Plan, planned: PlannedRun, attempt: int, folder: Path) -> None:
         self.plan = plan
@@ -146,7 +138,7 @@ class _Run:
         self.versions: dict[str, str] = {}
         self.proofs: list[Proof] = []
         self.stage: stage.Stage | None = None
-        self.sent = 0  # requests that the deployment has seen, or must show in its counters
+        self.sent = 0  # requests that the counters of the deployment must show
         self.responses: dict[str, float] = {}
         self.extra: dict[str, object] = {}
         self.reasons: list[str] = []
@@ -161,19 +153,17 @@ class _Run:
 
     @property
     def slices(self) -> stage.Slices:
-        """What is measured of it, once it is warm."""
         assert self._slices is not None
         return self._slices
 
     def attempt_to(self, work: Callable[[_Run], object]) -> None:
-        """Do something of the run; what fails is its reason."""
+        """Do a part of the run; an error becomes a reason of its failure."""
         try:
             work(self)
         except MeshtrialError as error:
             self.fail(error)
 
     def fail(self, error: MeshtrialError) -> None:
-        """Keep why it failed, and the evidence."""
         self.reasons.append(str(error))
         for name, text in error.evidence.items():
             (self.folder / "logs" / name).write_text(text)
@@ -184,41 +174,41 @@ class _Run:
         store.finish(self.folder, record, requests, course)
         return record
 
-    def stand(self, testbed: Testbed, looked: Mapping[str, float], beside: Sequence[str]) -> None:
-        """Deploy it, and prove that it is what its label says."""
-        self.responses |= looked
-        if beside:
-            self.extra["neighbours"] = list(beside)
+    def deploy(self, testbed: Testbed, before: Mapping[str, float], neighbours: Sequence[str]) -> None:
+        """Deploy the treatment and verify that it is what its label says."""
+        self.responses |= before
+        if neighbours:
+            self.extra["neighbours"] = list(neighbours)
         began = time.monotonic()
         self._deployment = testbed.deploy(self.treatment, self.load, self.app)
         self.deploy_s = time.monotonic() - began
         self.target = self.deployment.target.url
         self.proofs += self.deployment.prove("before", 0)
 
-    def warm_up(self, testbed: Testbed, beside: int = 1) -> None:
-        """Load it without measuring, so that its slices can be taken; so many are loaded at the same moment."""
-        self.sent, resolution_s = stage.warm_up(self.deployment, self.load, self.folder, beside)
+    def warm_up(self, testbed: Testbed, concurrent: int = 1) -> None:
+        """Load the deployment without measuring; ``concurrent`` deployments are warmed up at the same time."""
+        self.sent, resolution_s = stage.warm_up(self.deployment, self.load, self.folder, concurrent)
         gates, restart = self.plan.study.gates, self.treatment.restart
         self._slices = stage.Slices(self.deployment, testbed, self.load, gates, self.folder, resolution_s, restart)
 
     def measure(self, testbed: Testbed) -> None:
-        """Warm it up and take all its slices, or search its capacity: it stands alone."""
+        """Warm up and measure all slices of a single deployment, or search its capacity."""
         if not isinstance(self.load, CapacitySearch):
             self.warm_up(testbed)
             for _ in range(self.load.parts):
                 self.slices.take()
             return
-        drawn = np.random.default_rng([self.plan.study.seed, self.planned.sequence, self.attempt]).random()
+        dither = float(np.random.default_rng([self.plan.study.seed, self.planned.sequence, self.attempt]).random())
         gates = self.plan.study.gates
-        searched = capacity.find(self.deployment, testbed, self.load, gates, self.folder, float(drawn))
-        self._keep(searched.confirmed)
-        self.responses |= searched.responses
-        self.notes += searched.notes
-        self.extra["search"] = searched.to_dict()
-        self.sent = searched.sent
+        found = capacity.find(self.deployment, testbed, self.load, gates, self.folder, dither)
+        self._keep(found.confirmed)
+        self.responses |= found.responses
+        self.notes += found.notes
+        self.extra["search"] = found.to_dict()
+        self.sent = found.sent
 
     def read(self) -> None:
-        """Read what its generators left, and hold it to the gates."""
+        """Read the results of the load generators and apply the run checks."""
         if self._slices is None:
             return
         measured = self.slices.finish()
@@ -228,7 +218,7 @@ class _Run:
             self.extra["ramp"] = [asdict(step) for step in measured.ramp]
         if measured.changes:
             self.extra["changes"] = [asdict(change) for change in measured.changes]
-        # What was refused on purpose, no proxy behind the refusal has to have counted.
+        # A proxy behind a denial has not counted the requests that were refused on purpose.
         self.sent += (
             measured.sent if not measured.changes else measured.measurement.requests.filter(pl.col("ok")).height
         )
@@ -236,7 +226,7 @@ class _Run:
             self._note_restart(measured.restarted, measured.measurement)
 
     def conclude(self) -> None:
-        """Read what was measured, prove once more what the label says, and ask the deployment for its facts."""
+        """Read the results, verify the treatment again, and read the facts of the deployment."""
         self.read()
         self.proofs += self.deployment.prove("after", self.sent)
         facts = self.deployment.facts()
@@ -244,7 +234,7 @@ class _Run:
         self.responses |= stage.deployment_responses(facts, self.responses, self.deploy_s)
 
     def close(self) -> None:
-        """Keep the logs, and remove the deployment where it stands."""
+        """Keep the logs and remove the deployment, if there is one."""
         if self._deployment is None:
             return
         try:
@@ -255,7 +245,7 @@ class _Run:
             self.deployment.close()
 
     def _note_restart(self, restarted: Restarted, measurement: ingest.Measurement) -> None:
-        """Keep when it happened and that it did; what was sent since is what counters must show."""
+        """Record a restart; from now on counters must show only the requests sent after it."""
         start = measurement.start_unix_s
         began_s, ended_s = restarted.began_unix_s - start, restarted.ended_unix_s - start
         self.proofs += restarted.proofs
@@ -263,8 +253,8 @@ class _Run:
         self.sent = measurement.requests.filter(pl.col("ok"), pl.col("actual_start_s") > ended_s).height
         if not self.sent:
             raise TestbedError(
-                f"restart of {self.treatment.restart}: took {ended_s - began_s:.3g} s, and no request was answered "
-                "after it; lengthen duration_s"
+                f"restart of {self.treatment.restart}: no request was answered after its {ended_s - began_s:.3g} s; "
+                "lengthen duration_s"
             )
 
     def _keep(self, measured: stage.Stage) -> None:
@@ -306,15 +296,15 @@ class _Run:
 
 
 def bounded(text: str) -> str:
-    """Both ends of a long text: where every request fails there is a line for each, and their kinds are recorded."""
+    """Return both ends of a long text: where every request fails, the output has a line for each."""
     if len(text) <= _LONGEST_LOG:
         return text
     half = _LONGEST_LOG // 2
-    return f"{text[:half]}\n... {len(text) - 2 * half} characters are left out here ...\n{text[-half:]}"
+    return f"{text[:half]}\n... {len(text) - 2 * half} characters omitted ...\n{text[-half:]}"
 
 
 def _keep_results(outputs: Sequence[GeneratorOutput], folder: Path) -> None:
-    """Keep each generator's JSON and text; its access log is ``latency.parquet`` by now, in a tenth of the space."""
+    """Keep JSON and text of each generator; its access log has become ``latency.parquet``, a tenth of the size."""
     for output in outputs:
         suffix = "" if len(outputs) == 1 else f"-{output.name}"
         output.json_path.rename(folder / f"fortio{suffix}.json")

@@ -1,8 +1,8 @@
-"""The mechanism behind a difference: system calls and context switches a request, by component.
+"""The mechanism behind a difference: system calls and context switches per request, by component.
 
-A pass of its own, never mixed with timed runs: strace stops a process at every system call, so what is
-timed under it is strace. Counts are exact, for the calls happen all the same; how many there are a request
-depends on the rate, because what arrives together is read together. So the rate is part of the answer.
+They are counted in a separate pass, never in timed runs: strace stops a process at every system call, so times under it
+mean nothing. The counts are exact. Their number per request depends on the rate, because requests that arrive together
+are read together; the rate is therefore part of the result.
 """
 
 import shutil
@@ -29,53 +29,53 @@ _DETACH_S = 10.0
 
 
 def lines(counted: Mechanism, most: int = 6) -> list[str]:
-    """What was counted as text, the ``most`` frequent calls of each component."""
+    """Return the counts as lines of text, with the ``most`` frequent calls of each component."""
     traced, untraced = counted.traced, counted.untraced
-    shown = [
+    text = [
         f"{counted.treatment} at {counted.load}: {traced} requests under strace, {untraced} without",
-        f"{'component':<22}{'syscalls/request':>17}{'switches/request':>18}  most frequent, a request",
+        f"{'component':<22}{'syscalls/request':>17}{'switches/request':>18}  most frequent, per request",
     ]
     for component in counted.components:
         total = sum(component.calls.values()) / traced
         switches = "-" if component.switches is None else f"{component.switches / untraced:.2f}"
         ranked = sorted(component.calls.items(), key=lambda item: (-item[1], item[0]))[:most]
         named = ", ".join(f"{name} {count / traced:.2f}" for name, count in ranked)
-        shown.append(f"{component.component:<22}{total:>17.2f}{switches:>18}  {named}")
-    return shown
+        text.append(f"{component.component:<22}{total:>17.2f}{switches:>18}  {named}")
+    return text
 
 
 def require_strace() -> Path:
-    """The strace on this machine, seen to be allowed to trace."""
+    """Return the path of strace; MissingToolError if it is missing or may not trace."""
     program = shutil.which("strace")
     if program is None:
         raise MissingToolError("strace is missing; install it (Debian, Ubuntu: apt install strace)")
     tried = subprocess.run([program, "-c", "-f", "true"], capture_output=True, text=True, check=False)
     if tried.returncode != 0:
-        said = (tried.stderr.strip().splitlines() or ["no reason given"])[0]
-        raise MissingToolError(f"strace may not trace here ({said}); ptrace needs CAP_SYS_PTRACE or ptrace_scope 0")
+        reason = (tried.stderr.strip().splitlines() or ["no reason given"])[0]
+        raise MissingToolError(f"strace may not trace here ({reason}); it needs CAP_SYS_PTRACE or ptrace_scope 0")
     return Path(program)
 
 
-# Under strace every call stops twice: at more than this a second the processes fall behind.
+# Under strace every call stops twice: at higher rates the processes fall behind.
 MOST_RPS = 200.0
 STAGE_S = 2.0
 
 
-def probe_study(plan: Plan, tell: Callable[[str], None]) -> tuple[Mechanism, ...]:
-    """Count for every treatment of a study but the twin, on its first load that has a rate, at no more than 200 rps."""
+def probe_study(plan: Plan, progress: Callable[[str], None]) -> tuple[Mechanism, ...]:
+    """Count for every treatment of a study except the A/A twin, at its first open load but at most 200 rps."""
     study = plan.study
-    load = next((one for one in study.loads if one.asked_rps), study.loads[0])
+    load = next((load for load in study.loads if load.asked_rps), study.loads[0])
     rate = min(load.asked_rps or MOST_RPS, MOST_RPS)
     load = FixedRate.like(load, rps=rate, duration_s=max(STAGE_S, 3 * load.connections / rate), warmup_s=0.0)
     counted = []
-    for treatment in (one for one in study.treatments if not one.twin):
-        tell(f"system calls of {treatment.name}, apart from the runs")
+    for treatment in (treatment for treatment in study.treatments if not treatment.twin):
+        progress(f"counting system calls of {treatment.name}, after the runs")
         counted.append(probe(treatment, load, treatment.app or study.app, study.parameters))
     return tuple(counted)
 
 
 def probe(treatment: Treatment, load: Load, app: str, parameters: Mapping[str, object] | None = None) -> Mechanism:
-    """Deploy afresh, count context switches under load, then system calls under the same load again."""
+    """Deploy a treatment, count context switches under load, then system calls under the same load."""
     host.require()
     strace = require_strace()
     deployment = LocalTestbed({"parameters": parameters or {}}).deploy(treatment, load, app)
@@ -89,7 +89,7 @@ def probe(treatment: Treatment, load: Load, app: str, parameters: Mapping[str, o
             try:
                 traced = _send(deployment, load, folder / "traced")
             finally:
-                # Asked to end, strace lets go of the process and writes its table.
+                # When it is asked to end, strace detaches and writes its table.
                 stop_all(tracers, grace_s=_DETACH_S)
             components = tuple(
                 ComponentCalls(w.component, w.role, read_counts(folder / _table(w.component)), switches[w.component])
@@ -111,10 +111,10 @@ def _attach(strace: Path, deployment: LocalDeployment, folder: Path) -> list[Chi
         return [w.component for w in deployment.fleet.watched if not all(map(_is_traced, w.pids))]
 
     waiting.until(lambda: not untraced() or not all(tracer.alive() for tracer in tracers), _ATTACH_S, 0.02)
-    if left := untraced():
-        said = next(tracer.tail() for tracer in tracers if tracer.name == f"strace of {left[0]}")
+    if components := untraced():
+        reason = next(tracer.tail() for tracer in tracers if tracer.name == f"strace of {components[0]}")
         stop_all(tracers)
-        raise TestbedError(f"strace could not attach to {left[0]}: {said}")
+        raise TestbedError(f"strace could not attach to {components[0]}: {reason}")
     return tracers
 
 
@@ -137,7 +137,7 @@ def _table(component: str) -> str:
 
 
 def read_counts(path: Path) -> dict[str, int]:
-    """System calls by name, from the table that ``strace -c`` writes.
+    """Return the system calls by name from the table that ``strace -c`` writes.
 
     The columns are % time, seconds, usecs/call, calls, errors (may be empty) and the name.
     """

@@ -1,8 +1,7 @@
-"""Progress as it is best read where it is read: one changing line on a terminal, lines in a log, a bar in JupyterLab.
+"""Progress lines, shown as suits their reader: a line that changes on a terminal, lines in a log, a bar in JupyterLab.
 
-Whoever runs a study tells lines of text. One that begins with ``[done/total]`` is for the moment: the next one takes
-its place where that can be. Every other line stays. As text they also come through a notebook that papermill
-executes, whose printed output is then shown by whoever reads it, by the same rule.
+A study reports lines of text. A line that begins with ``[done/total]`` is transient: where possible the next one
+replaces it. All other lines stay. Lines printed by a notebook that papermill executes are shown by the same rule.
 """
 
 import datetime
@@ -15,17 +14,17 @@ from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
 ProgressCallback = Callable[[str], None]
-_PASSING = re.compile(r"\[(\d+)/(\d+)\] ")
-_CLEAR = "\r\x1b[K"  # to the left, and nothing behind
+_TRANSIENT = re.compile(r"\[(\d+)/(\d+)\] ")
+_CLEAR = "\r\x1b[K"  # return to the left and erase the line
 
 
-def passing(done: int, total: int, text: str) -> str:
-    """A line for the moment."""
+def transient(done: int, total: int, text: str) -> str:
+    """Return a line that the next one may replace."""
     return f"[{done}/{total}] {text}"
 
 
 def span(seconds: float) -> str:
-    """``45 s``, ``3 min 20 s``, ``2 h 05 min``, ``3 days 4 h``."""
+    """Return ``45 s``, ``3 min 20 s``, ``2 h 05 min`` or ``3 days 4 h``."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours >= 48:
@@ -35,8 +34,8 @@ def span(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
-def until(seconds: float, now: datetime.datetime | None = None) -> str:
-    """The time of day at which so many seconds are over, with the day where it is another one."""
+def end_time(seconds: float, now: datetime.datetime | None = None) -> str:
+    """Return the time of day after ``seconds``, with the weekday or date unless it is today."""
     now = now or datetime.datetime.now().astimezone()
     end = now + datetime.timedelta(seconds=seconds)
     if end.date() == now.date():
@@ -45,54 +44,54 @@ def until(seconds: float, now: datetime.datetime | None = None) -> str:
 
 
 @contextmanager
-def shown(stream: TextIO | None = None) -> Iterator[ProgressCallback]:
-    """What to tell lines to, so that they suit the stream; without one, standard output or a person's notebook cell."""
+def progress_to(stream: TextIO | None = None) -> Iterator[ProgressCallback]:
+    """Yield a callback that shows lines on ``stream``, by default standard output or an interactive notebook."""
     out = sys.stdout if stream is None else stream
-    teller: _Bar | _Terminal
+    display: _Bar | _Terminal
     if stream is None and _in_interactive_notebook():
-        teller = _Bar()
-    elif _can_rewrite(out):
-        teller = _Terminal(out)
+        display = _Bar()
+    elif out.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+        display = _Terminal(out)
     else:
         yield lambda line: print(line, file=out, flush=True)
         return
     try:
-        yield teller.tell
+        yield display.show
     finally:
-        teller.end()
+        display.end()
 
 
-class Lines:
-    """A file that tells what is written to it line by line."""
+class LineWriter:
+    """A file object that passes what is written to it on to a callback, line by line."""
 
-    def __init__(self, tell: ProgressCallback) -> None:
-        self._tell = tell
-        self._begun = ""
+    def __init__(self, progress: ProgressCallback) -> None:
+        self._progress = progress
+        self._rest = ""
 
     def write(self, text: str) -> None:
-        """Tell the lines that are whole."""
-        *whole, self._begun = (self._begun + text).split("\n")
-        for line in whole:
-            self._tell(line)
+        """Pass on complete lines."""
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            self._progress(line)
 
     def flush(self) -> None:
-        """Nothing: a line is told as soon as it is whole."""
+        """Do nothing: complete lines are passed on at once."""
 
     def close(self) -> None:
-        """Tell what was begun."""
-        if self._begun:
+        """Pass on an incomplete last line."""
+        if self._rest:
             self.write("\n")
 
 
 class _Terminal:
-    """The last line of a terminal changes; what stays goes above it."""
+    """The last line of a terminal changes; permanent lines go above it."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._last = ""
 
-    def tell(self, line: str) -> None:
-        if _PASSING.match(line):
+    def show(self, line: str) -> None:
+        if _TRANSIENT.match(line):
             self._last = line
             self._out.write(_CLEAR + self._fitting(line))
         else:
@@ -100,13 +99,12 @@ class _Terminal:
         self._out.flush()
 
     def end(self) -> None:
-        # The last state stays, whole, whatever it ended with.
         if self._last:
             self._out.write(f"{_CLEAR}{self._last}\n")
             self._out.flush()
 
     def _fitting(self, line: str) -> str:
-        # A line that wraps cannot be taken back. The last column stays free: some terminals wrap when it is written.
+        # A wrapped line cannot be erased. The last column stays free because some terminals wrap once it is written.
         try:
             width = os.get_terminal_size(self._out.fileno()).columns or 80
         except OSError:
@@ -115,31 +113,31 @@ class _Terminal:
 
 
 class _Bar:
-    """One output of a cell: the lines that stay, and below them a bar that becomes a line at the end."""
+    """One output of a notebook cell: permanent lines, and below them a bar that becomes a line at the end."""
 
     def __init__(self) -> None:
-        self._stay: list[str] = []
+        self._lines: list[str] = []
         self._last = ""
         self._handle: Any = None
 
-    def tell(self, line: str) -> None:
-        if _PASSING.match(line):
+    def show(self, line: str) -> None:
+        if _TRANSIENT.match(line):
             self._last = line
         else:
-            self._stay.append(line)
-        self._show(running=True)
+            self._lines.append(line)
+        self._update(running=True)
 
     def end(self) -> None:
-        self._show(running=False)
+        self._update(running=False)
 
-    def _show(self, running: bool) -> None:
+    def _update(self, running: bool) -> None:
         from IPython.display import display
 
-        lines = [*self._stay, *([self._last] if self._last else [])]
+        lines = [*self._lines, *([self._last] if self._last else [])]
         if not lines:
             return
         rows = [html.escape(line) for line in lines]
-        counted = _PASSING.match(self._last)
+        counted = _TRANSIENT.match(self._last)
         if counted and running:
             done, total = counted.groups()
             rows[-1] = f'<progress value="{done}" max="{total}" style="width:20em"></progress> {rows[-1]}'
@@ -150,12 +148,8 @@ class _Bar:
             self._handle.update(data, raw=True)
 
 
-def _can_rewrite(out: TextIO) -> bool:
-    return out.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-
-
 def _in_interactive_notebook() -> bool:
-    """Whether this runs in a notebook whose front end can be asked questions: JupyterLab's can, papermill's cannot."""
+    """Return whether the notebook's front end accepts input: JupyterLab's does, papermill's does not."""
     if "IPython" not in sys.modules:
         return False
     from IPython.core.getipython import get_ipython

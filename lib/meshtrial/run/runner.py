@@ -1,7 +1,7 @@
-"""The plan, executed: block after block, one repeat of an invalid run inside its block.
+"""Execute a plan block after block, and repeat a failed run once inside its block.
 
-The runner knows neither processes nor statistics. It can be interrupted anywhere: a run is recorded
-whole or not at all, and the same plan started again goes on where it stopped.
+The runner knows neither processes nor statistics. It can be interrupted at any time: a run is recorded completely or
+not at all, and starting the same plan again makes the missing runs.
 """
 
 import time
@@ -11,36 +11,34 @@ from meshtrial.design.plan import ATTEMPTS, Plan, PlannedRun
 from meshtrial.records.schema import RunRecord
 from meshtrial.records.store import StudyStore
 from meshtrial.records.tables import is_result
-from meshtrial.run import duration
+from meshtrial.run import estimates
 from meshtrial.run.measured import carry_out
-from meshtrial.run.progress import ProgressCallback, passing, span
+from meshtrial.run.progress import ProgressCallback, span, transient
 from meshtrial.run.quiet import Waited, patience_s, wait_for_quiet
 from meshtrial.testbed.base import Testbed, Watch
 
-Enough = Callable[[Sequence[RunRecord], int], bool]
+StoppingRule = Callable[[Sequence[RunRecord], int], bool]
 
 
 def execute(
     store: StudyStore,
     testbed: Testbed,
-    tell: ProgressCallback,
-    enough: Enough | None = None,
+    progress: ProgressCallback,
+    stop: StoppingRule | None = None,
     overhead_s: float = 0.0,
     watch: Watch | None = None,
     blocks: Collection[int] | None = None,
 ) -> None:
-    """Run what is not recorded yet of these blocks of the plan, or of all.
+    """Make the runs of these blocks, or of all, that are not recorded; RecordError if another process runs the study.
 
-    RecordError when another process runs the same study.
-
-    ``tell`` gets a line before every run (see :mod:`meshtrial.run.progress`), and one for every run that is not valid.
-    ``enough`` is the plan's stopping rule, asked after the blocks of every number, one at each load, with the records
-    and that number. A run is expected to take ``overhead_s`` besides its load: the time that is left goes by it, and by
-    how the runs go. With a ``watch`` over other programs the first run and repeats wait for a quiet machine.
+    ``progress`` gets a line before every run (see :mod:`meshtrial.run.progress`) and one for every failed run.
+    ``stop`` is the plan's stopping rule. It is called with all records and the number of blocks finished at each load.
+    ``overhead_s`` is the expected duration of a run without its load, for estimates of the remaining time. With
+    ``watch`` the first run and repeats wait for a quiet machine.
     """
     with store.locked(), store.written():
         store.discard_incomplete()
-        _Executor(store, testbed, tell, overhead_s, watch, blocks).run(enough)
+        _Executor(store, testbed, progress, overhead_s, watch, blocks).run(stop)
 
 
 class _Executor:
@@ -48,7 +46,7 @@ class _Executor:
         self,
         store: StudyStore,
         testbed: Testbed,
-        tell: ProgressCallback,
+        progress: ProgressCallback,
         overhead_s: float,
         watch: Watch | None,
         blocks: Collection[int] | None,
@@ -56,7 +54,7 @@ class _Executor:
         self.store = store
         self.plan = store.plan
         self.testbed = testbed
-        self.tell = tell
+        self.progress = progress
         self.overhead_s = overhead_s
         self.watch = watch
         self.records = {(r.run_id, r.attempt): r for r in store.records()}
@@ -64,49 +62,47 @@ class _Executor:
         self.n_runs = len(runs_here)
         self.planned = [run for run in runs_here if blocks is None or run.repetition in blocks]
         self.began = time.monotonic()
-        self.expected_s = self.expect()
-        self.fresh = self.repeats = 0
+        self.expected_s = self.remaining_s()
+        self.made = self.repeats = 0
 
-    def run(self, enough: Enough | None) -> None:
-        self.make(enough)
-        repeats = f", {self.repeats} of them repeats" if self.repeats else ""
-        text = f"{self.fresh} runs in {span(time.monotonic() - self.began)}{repeats}"
-        self.tell(passing(self.done, self.n_runs, text))
+    def run(self, stop: StoppingRule | None) -> None:
+        self.make_blocks(stop)
+        repeats = f", including {self.repeats} repeats" if self.repeats else ""
+        text = f"{self.made} runs in {span(time.monotonic() - self.began)}{repeats}"
+        self.progress(transient(self.done, self.n_runs, text))
 
-    def make(self, enough: Enough | None) -> None:
+    def make_blocks(self, stop: StoppingRule | None) -> None:
         for number, runs in _by_number(self.planned):
-            if enough is not None and number > 1 and enough(tuple(self.records.values()), number - 1):
+            if stop is not None and number > 1 and stop(tuple(self.records.values()), number - 1):
                 return
-            for block in _together(self.plan, runs):
+            for block in _repeated_together(self.plan, runs):
                 self.attempt(block, 1)
-                # Repeats come after the block's other runs: still inside the block, and a passing
-                # disturbance of the machine has had time to pass.
+                # Repeats follow the block's other runs: still inside the block, but after a brief disturbance.
                 again = [planned for planned in block if not is_result(self.plan, self.records[planned.run_id, 1])]
                 self.attempt(again, ATTEMPTS)
 
     def attempt(self, block: Sequence[PlannedRun], attempt: int) -> None:
-        """Make what is not recorded of these runs of a block: those at once that may stand at once."""
+        """Make those of a block's runs that are not recorded, concurrently where possible."""
         waiting = [planned for planned in block if (planned.run_id, attempt) not in self.records]
-        waited = self.wait_for_quiet() if waiting and (attempt > 1 or not self.fresh) else None
-        for together in self.groups(waiting):
-            what = f"{len(together)} treatments in turn" if len(together) > 1 else together[0].treatment
+        waited = self.wait_for_quiet() if waiting and (attempt > 1 or not self.made) else None
+        for group in self.concurrent_groups(waiting):
+            label = f"{len(group)} treatments in turn" if len(group) > 1 else group[0].treatment
             if attempt == 1:
-                self.say(together[0], what)
+                self.announce(group[0], label)
             else:
-                self.say(together[0], f"{what} again", [planned.run_id for planned in together])
-            records = carry_out(self.store, self.testbed, together, attempt, waited)
-            for planned, record in zip(together, records, strict=True):
+                self.announce(group[0], f"{label} again", [planned.run_id for planned in group])
+            records = carry_out(self.store, self.testbed, group, attempt, waited)
+            for planned, record in zip(group, records, strict=True):
                 self.note(planned, attempt, record)
 
     def wait_for_quiet(self) -> Waited | None:
-        """Wait while other programs use more than the plan's check lets them; None where nothing was waited for."""
         limit = self.plan.study.gates.foreign_load
         if self.watch is None or limit is None:
             return None
-        return wait_for_quiet(self.watch, limit, self.tell, patience_s())
+        return wait_for_quiet(self.watch, limit, self.progress, patience_s())
 
-    def groups(self, block: Sequence[PlannedRun]) -> list[list[PlannedRun]]:
-        """Runs of a block whose deployments stand at once; one by one where no slices go round."""
+    def concurrent_groups(self, block: Sequence[PlannedRun]) -> list[list[PlannedRun]]:
+        """Group a block's runs whose deployments are concurrent; without slices every run is a group."""
         if not block or not self.plan.study.take_turns(self.plan.load_of(block[0])):
             return [[planned] for planned in block]
         runs = {self.plan.treatment_of(planned): planned for planned in block}
@@ -114,42 +110,45 @@ class _Executor:
 
     def note(self, planned: PlannedRun, attempt: int, record: RunRecord) -> None:
         self.records[planned.run_id, attempt] = record
-        self.fresh += 1
+        self.made += 1
         self.repeats += attempt > 1
         if is_result(self.plan, record) and not record.valid:
-            self.tell(f"{planned.run_id} failed by itself, which is a result: {'; '.join(record.reasons)}")
+            reasons = "; ".join(record.reasons)
+            self.progress(f"{planned.run_id} failed, possibly because of its treatment, and is not repeated: {reasons}")
         elif not record.valid:
-            what = "it is repeated within its block" if attempt < ATTEMPTS else "it was the repeat"
-            self.tell(f"{planned.run_id} is INVALID, {what}: {'; '.join(record.reasons)}")
+            next_step = "it will be repeated in its block" if attempt < ATTEMPTS else "it was the repeat"
+            self.progress(f"{planned.run_id} is INVALID, {next_step}: {'; '.join(record.reasons)}")
 
-    def say(self, planned: PlannedRun, what: str, again: Collection[str] = ()) -> None:
-        """What is made now, and how long all that is left takes at the pace of the runs so far."""
-        remaining_s, made_s = self.expect(again), self.expected_s - self.expect()
+    def announce(self, planned: PlannedRun, label: str, again: Collection[str] = ()) -> None:
+        """Report the next run and the remaining time, at the pace of the runs so far."""
+        remaining_s, made_s = self.remaining_s(again), self.expected_s - self.remaining_s()
         if made_s > 0:
             remaining_s *= (time.monotonic() - self.began) / made_s
-        where = f"block {planned.repetition}/{self.plan.study.blocks}, {planned.load}, {what}"
-        self.tell(passing(self.done, self.n_runs, f"{duration.said(self.plan, remaining_s)}; {where}"))
+        text = estimates.remaining_text(self.plan, remaining_s)
+        where = f"block {planned.repetition}/{self.plan.study.blocks}, {planned.load}, {label}"
+        self.progress(transient(self.done, self.n_runs, f"{text}; {where}"))
 
     @property
     def done(self) -> int:
         return sum(1 for _, attempt in self.records if attempt == 1)
 
-    def expect(self, again: Collection[str] = ()) -> float:
-        """Seconds of all runs that are not made, and of those that are repeated, as expected beforehand."""
+    def remaining_s(self, again: Collection[str] = ()) -> float:
+        """Return the expected seconds of all runs that are not recorded or are made ``again``."""
         made = {run_id for run_id, _ in self.records} - set(again)
-        return duration.remaining_s(self.plan, [run for run in self.planned if run.run_id not in made], self.overhead_s)
+        waiting = [run for run in self.planned if run.run_id not in made]
+        return estimates.remaining_s(self.plan, waiting, self.overhead_s)
 
 
 def _by_number(planned: Sequence[PlannedRun]) -> list[tuple[int, list[PlannedRun]]]:
-    """The runs of the blocks of each number, one block at each load."""
+    """Group runs by the number of their block; there is one block of each number at each load."""
     blocks: dict[int, list[PlannedRun]] = {}
     for run in planned:
         blocks.setdefault(run.repetition, []).append(run)
     return sorted(blocks.items())
 
 
-def _together(plan: Plan, runs: list[PlannedRun]) -> list[list[PlannedRun]]:
-    """Runs after which their repeats come: all treatments at one load; of deployments that grow, all loads of one."""
+def _repeated_together(plan: Plan, runs: list[PlannedRun]) -> list[list[PlannedRun]]:
+    """Group runs that are followed by their repeats: by load, or by treatment if deployments grow from load to load."""
     groups: dict[str, list[PlannedRun]] = {}
     for run in runs:
         groups.setdefault(run.treatment if plan.study.order == "growing" else run.load, []).append(run)

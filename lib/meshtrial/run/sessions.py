@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from meshtrial.design.plan import Plan
-from meshtrial.inference.sequential import finished_blocks
+from meshtrial.inference import finished_blocks
 from meshtrial.records.schema import RunRecord
 from meshtrial.records.store import StudyStore
 from meshtrial.run.progress import ProgressCallback, span

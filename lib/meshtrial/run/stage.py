@@ -1,7 +1,7 @@
-"""One stage of load on a deployment that stands: call the generators, read what they left, hold it to the gates.
+"""One stage of load on a deployment: call the load generators, read their results, apply the run checks.
 
-A run is a warm-up and one measured stage; a capacity search is a chain of shorter ones. Both go through
-here, so that a rate counts as held by the same gates everywhere.
+A run is a warm-up and one measured stage; a capacity search is a series of shorter ones. Both use this module, so the
+same checks decide everywhere whether a rate was held.
 """
 
 import shutil
@@ -15,7 +15,7 @@ import polars as pl
 from meshtrial.design.load import ChangesUnderLoad, FixedRate, Load, Ramp, RestartUnderLoad
 from meshtrial.design.responses import PARTS, QUANTILES, REGISTRY
 from meshtrial.design.study import Gates
-from meshtrial.load import around, fortio, ingest, obeyed, rising
+from meshtrial.load import disturbed, fortio, ingest, propagation
 from meshtrial.load import gates as load_gates
 from meshtrial.load.generators import GeneratorOutput
 from meshtrial.records import series
@@ -23,52 +23,54 @@ from meshtrial.records.schema import ComponentUsage, GateResult
 from meshtrial.run.during_load import Changing, Restarted, Restarting, Sampler
 from meshtrial.testbed.base import Deployment, Facts, MachineUse, Testbed, usage_between
 
-# Below that the busiest second is about the mean.
+# In a shorter run the busiest second is close to the mean.
 _SECONDS_FOR_A_PEAK = 3
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What one stage gave."""
+    """The results of one stage."""
 
     measurement: ingest.Measurement
-    usage: tuple[ComponentUsage, ...]  # every component's, the generators' among them, over the stage
+    usage: tuple[ComponentUsage, ...]  # of every component, including the load generators
     gates: tuple[GateResult, ...]
     responses: dict[str, float]  # latencies, qualities, CPU and memory
     outputs: tuple[GeneratorOutput, ...]
     # over time, columns :data:`meshtrial.records.series.COLUMNS`
     course: pl.DataFrame = field(default_factory=series.empty)
-    restarted: Restarted | None = None  # the restart in the middle of it, where there was one
-    ramp: tuple[rising.RampStep, ...] = ()  # the steps of a rate that rose
-    changes: tuple[obeyed.Propagation, ...] = ()  # what was changed under it, and when requests obeyed
+    restarted: Restarted | None = None  # None without a restart
+    ramp: tuple[disturbed.RampStep, ...] = ()  # steps of a rising rate
+    changes: tuple[propagation.Propagation, ...] = ()  # changes made under load, and when requests followed them
 
     @property
     def sent(self) -> int:
-        """Requests that the deployment has seen in it."""
+        """Number of requests sent to the deployment."""
         return sum(generator.requests for generator in self.measurement.generators)
 
     @property
     def failed(self) -> tuple[str, ...]:
-        """Names of the gates that it failed."""
+        """Names of the failed run checks."""
         return tuple(gate.name for gate in self.gates if not gate.passed)
 
 
-def warm_up(deployment: Deployment, load: Load, folder: Path, beside: int = 1) -> tuple[int, float]:
-    """Load without measuring; how many requests were sent, and the histogram resolution that fits them.
+def warm_up(deployment: Deployment, load: Load, folder: Path, concurrent: int = 1) -> tuple[int, float]:
+    """Load without measuring. Return the number of requests sent, and a suitable histogram resolution in seconds.
 
-    ``beside`` deployments that are warmed up at the same moment share one load's rate, if that is enough for all
+    ``concurrent`` deployments that are warmed up at the same time share one load's rate, if that is enough for all
     connections.
     """
-    if isinstance(load, FixedRate) and load.rps / beside * min(load.warmup_s, load.duration_s) > 3 * load.connections:
-        load = replace(load, rps=load.rps / beside)
+    if isinstance(load, FixedRate):
+        shared = load.rps / concurrent
+        if shared * min(load.warmup_s, load.duration_s) > 3 * load.connections:
+            load = replace(load, rps=shared)
     calls = fortio.calls(load, "warmup")
     if not calls:
         return 0, fortio.DEFAULT_RESOLUTION_S
-    inside = folder / "warm-up"
-    inside.mkdir()
-    outputs = deployment.generate(calls, inside, _limit_s(load.warmup_s))
+    warm_up_folder = folder / "warm-up"
+    warm_up_folder.mkdir()
+    outputs = deployment.generate(calls, warm_up_folder, _limit_s(load.warmup_s))
     warm = ingest.ingest(outputs, load.unsliced, 0)
-    shutil.rmtree(inside)
+    shutil.rmtree(warm_up_folder)
     sent = sum(generator.requests for generator in warm.generators)
     return sent, fortio.resolution_for(warm.requests["latency_s"].to_numpy())
 
@@ -85,10 +87,10 @@ def measure(
 
 @dataclass
 class Slices:
-    """The slices of one deployment, taken one at a time, so that other deployments' can come in between.
+    """The slices of one deployment, measured one at a time, alternating with those of concurrent deployments.
 
     A slice is :meth:`begin`, :meth:`run` and :meth:`end`; the first and the last read counters and may be called from
-    any thread. Between two slices it may :meth:`rest`, which keeps the deployment warm.
+    any thread. Between two slices :meth:`rest` keeps the deployment warm.
     """
 
     deployment: Deployment
@@ -98,16 +100,16 @@ class Slices:
     folder: Path
     resolution_s: float
     restart: str = ""
-    used: list[MachineUse] = field(default_factory=list)  # of the machine, slice by slice
+    used: list[MachineUse] = field(default_factory=list)  # one per slice
     _before: Mapping[str, ComponentUsage] = field(default_factory=dict)
     _restarted: Restarted | None = None
-    _made: tuple[obeyed.AppliedChange, ...] = ()
+    _made: tuple[propagation.AppliedChange, ...] = ()
     _outputs: list[tuple[GeneratorOutput, ...]] = field(default_factory=list)
     _usage: list[tuple[ComponentUsage, ...]] = field(default_factory=list)
     _sampled: list[pl.DataFrame] = field(default_factory=list)
 
     def take(self) -> None:
-        """Measure the next slice, of a deployment that stands alone."""
+        """Measure the next slice of a single deployment."""
         self.testbed.used_between()
         self.begin()
         self.run()
@@ -115,13 +117,13 @@ class Slices:
         self.note(self.testbed.used_between())
 
     def begin(self) -> None:
-        """Read every component's counters before the next slice; from here on nothing but the slice is sent."""
+        """Stop keeping the deployment warm and read all counters before the next slice."""
         if fortio.trickle(self.load) is not None:
             self.deployment.keep_warm(None)
         self._before = self.deployment.snapshot()
 
     def run(self) -> None:
-        """Load it for one slice."""
+        """Send the load of one slice."""
         calls = fortio.calls(self.load, "measure", slice_index=len(self._outputs), resolution_s=self.resolution_s)
         length_s = self.load.part(len(self._outputs)).call_s
         at_s = self.load.restart_at_s if isinstance(self.load, RestartUnderLoad) else 0.0
@@ -134,11 +136,11 @@ class Slices:
         self._sampled.append(sampler.table())
 
     def end(self) -> None:
-        """Read the counters behind the slice."""
+        """Read the counters after the slice."""
         self._usage.append(usage_between(self._before, self.deployment.snapshot()))
 
     def note(self, used: MachineUse | None) -> None:
-        """Keep how the machine was used around the last slice."""
+        """Keep the machine's use during the last slice."""
         if used is not None:
             self.used.append(used)
 
@@ -147,26 +149,26 @@ class Slices:
         self.deployment.keep_warm(fortio.trickle(self.load))
 
     def finish(self) -> Stage:
-        """Read what the generators left, and hold it to the gates."""
+        """Read the results of the load generators, compute responses and apply the run checks."""
         load, gates = self.load, self.gates
         outputs = tuple(output for part in self._outputs for output in part)
         usage = (*summed(self._usage), *(output.usage for output in outputs))
         measurement = ingest.ingest_slices(self._outputs, load, gates.sample_floor)
-        changes = obeyed.obeyed(measurement.requests, self._made, measurement.start_unix_s)
+        changes = propagation.measure(measurement.requests, self._made, measurement.start_unix_s)
         if changes and isinstance(load, ChangesUnderLoad):
-            measurement = obeyed.with_responses(measurement, changes, load)
+            measurement = propagation.with_responses(measurement, changes, load)
         responses = dict(measurement.responses)
         responses |= machine_responses(self.used, sum(part.cpu_s for part in usage))
         responses |= half_medians(measurement.requests)
         sampled = pl.concat(self._sampled)
-        # Where pods were replaced nobody knows what their predecessors used: then there is nothing to sum up.
+        # The usage of replaced pods is unknown, so there may be nothing to sum up.
         if any(self._usage):
             bytes_each = load.payload_bytes if load.echoes else 0
             responses |= usage_responses(usage, measurement.responses["requests"], bytes_each)
             responses |= peak_responses(sampled, usage)
         responses |= self._around(measurement)
-        ramp = rising.steps(measurement, load) if isinstance(load, Ramp) else ()
-        responses |= rising.responses(ramp, gates)
+        ramp = disturbed.ramp_steps(measurement, load) if isinstance(load, Ramp) else ()
+        responses |= disturbed.ramp_responses(ramp, gates)
         throttled = [u.throttled_s for u in usage if u.role == "app" and u.throttled_s is not None]
         judged = load_gates.evaluate(
             measurement,
@@ -182,25 +184,26 @@ class Slices:
             disturbed=bool(self.restart) or isinstance(load, Ramp | ChangesUnderLoad),
         )
         if changes and isinstance(load, ChangesUnderLoad):
-            judged = (*judged, obeyed.gate(changes, load))
+            judged = (*judged, propagation.check(changes, load))
         course = pl.concat([series.of_requests(measurement.requests), sampled])
         return Stage(measurement, usage, judged, responses, outputs, course, self._restarted, ramp, changes)
 
     def _around(self, measurement: ingest.Measurement) -> dict[str, float]:
-        """Responses around the restart, or around the moment at which others have theirs."""
+        """Return responses around the restart, or around the same moment in treatments without one."""
         if not isinstance(self.load, RestartUnderLoad):
             return {}
         begin_s, took = self.load.restart_at_s, {}
         if self._restarted is not None:
             begin_s = self._restarted.began_unix_s - measurement.start_unix_s
             took = {"restart_s": self._restarted.ended_unix_s - self._restarted.began_unix_s}
-        return took | around.responses(measurement.requests, begin_s, self.load.around_s, self.gates.sample_floor)
+        floor = self.gates.sample_floor
+        return took | disturbed.restart_responses(measurement.requests, begin_s, self.load.around_s, floor)
 
 
 def machine_responses(slices: Sequence[MachineUse], components_s: float) -> dict[str, float]:
-    """The machine's use over the run, whose slices are of one length, and what other programs had of it.
+    """Return the machine's use over slices of equal length, and the share of other programs.
 
-    ``components_s`` are CPU seconds of all components, load generators among them, over all slices.
+    ``components_s`` are CPU seconds of all components, including load generators, over all slices.
     """
     stolen = [used.stolen for used in slices if used.stolen is not None]
     responses = {}
@@ -217,7 +220,7 @@ def machine_responses(slices: Sequence[MachineUse], components_s: float) -> dict
 
 
 def summed(slices: Sequence[Sequence[ComponentUsage]]) -> tuple[ComponentUsage, ...]:
-    """Usage over several slices, component by component: windows and counters add up, memory is the last one's."""
+    """Return the usage of each component over several slices: sums of times and counters, and the last memory."""
     total = {usage.component: usage for usage in slices[0]}
     for part in slices[1:]:
         for usage in part:
@@ -237,7 +240,7 @@ def _plus(one: float | None, other: float | None) -> Any:
 
 
 def half_medians(requests: pl.DataFrame) -> dict[str, float]:
-    """Median latency of the first and of the second half of a run, by time of sending: the same when it was warm."""
+    """Return the median latency of the first and the second half of a run; they differ if it was not warm."""
     sent = requests.select("actual_start_s", "latency_s", "ok").filter(pl.col("ok"))
     if sent.height < 2:
         return {}
@@ -248,13 +251,13 @@ def half_medians(requests: pl.DataFrame) -> dict[str, float]:
 
 
 def usage_responses(usage: Iterable[ComponentUsage], requests: float, bytes_each: int = 0) -> dict[str, float]:
-    """CPU and context switches a request, cores and memory by role; ``path`` is app, data plane and policy server.
+    """Return CPU and context switches per request, cores and memory by part; ``path`` is all that a request passes.
 
-    Of requests that are so many bytes each, and nothing else, CPU a GiB too.
+    ``bytes_each`` is the size of a request, for CPU per GiB; 0 if it does not apply.
     """
     usage = list(usage)
     responses: dict[str, float] = {}
-    # Every treatment has a data plane's share, be it zero; the other parts are listed where the treatment has them.
+    # The share of the data plane is reported for every treatment, even if it is zero; other parts only if present.
     for part in PARTS.values():
         counted = [u for u in usage if u.role in part.members]
         if counted or part.role == "data plane":
@@ -270,9 +273,9 @@ def usage_responses(usage: Iterable[ComponentUsage], requests: float, bytes_each
 
 
 def deployment_responses(facts: Facts, measured: Mapping[str, float], deploy_s: float) -> dict[str, float]:
-    """A deployment's own, those of its readiness, sums over its endpoints, latency beyond its holds.
+    """Return responses of a deployment itself: readiness, sums over endpoints, latency beyond deliberate holds.
 
-    Raw latencies of what was ``measured`` stay what they are: a ratio of them would hide under the holds.
+    Raw latencies in ``measured`` are kept, too; their ratio would be dominated by the holds.
     """
     responses = {name: float(value) for name, value in facts.responses.items() if name in REGISTRY}
     if facts.fresh:
@@ -291,9 +294,9 @@ def deployment_responses(facts: Facts, measured: Mapping[str, float], deploy_s: 
 
 
 def peak_responses(sampled: pl.DataFrame, usage: Iterable[ComponentUsage]) -> dict[str, float]:
-    """The busiest second of each part of the system: the most that all of its components used at once.
+    """Return the CPU use of each part of the system in its busiest second, summed over its components.
 
-    ``sampled`` has the columns of :data:`meshtrial.records.series.COLUMNS`; ``usage`` says each component's part.
+    ``sampled`` has the columns of :data:`meshtrial.records.series.COLUMNS`; ``usage`` gives the role of components.
     """
     roles = {u.component: u.role for u in usage}
     cpu = sampled.filter(pl.col("measure") == "cpu_cores")
@@ -312,7 +315,7 @@ def _part_responses(name: str, parts: Sequence[ComponentUsage], requests: float)
     switches = [u.switches for u in parts if u.switches is not None]
     if requests > 0:
         responses[f"{name}_cpu_s_per_request"] = sum(u.cpu_s for u in parts) / requests
-        # Of threads that ended the switches are gone with them: a negative difference is no measurement.
+        # The counts of ended threads are missing, so a difference may be negative and is then discarded.
         if len(switches) == len(parts) and all(value >= 0 for value in switches):
             responses[f"{name}_switches_per_request"] = sum(switches) / requests
     memory = [u.pss_bytes for u in parts if u.pss_bytes is not None]
@@ -322,5 +325,5 @@ def _part_responses(name: str, parts: Sequence[ComponentUsage], requests: float)
 
 
 def _limit_s(seconds: float) -> float:
-    """How long a generator may take before it is given up: it drains what is under way, and machines stall."""
+    """Return a time-out for a load generator, with reserve for outstanding requests and stalls of the machine."""
     return 30 + 3 * seconds

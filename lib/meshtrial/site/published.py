@@ -1,4 +1,4 @@
-"""What the site knows of a study page: a small JSON file beside it, trusted only as far as it can be read."""
+"""What the site knows about a study page: a small JSON file in its folder, checked when it is read."""
 
 import datetime
 import json
@@ -28,7 +28,7 @@ _SETTLED = frozenset(str(word) for word in VerdictLabel if word.conclusive)
 
 @dataclass(frozen=True)
 class Asked:
-    """What a study asks, in the names of ``docs/schema/export.schema.json``."""
+    """The question of a study, with the names of ``docs/schema/export.schema.json``."""
 
     name: str
     title: str
@@ -45,50 +45,48 @@ class Asked:
 
 @dataclass(frozen=True)
 class Published:
-    """A study as the site lists it."""
+    """A study in the list of the site."""
 
     recorded: str  # ISO 8601, UTC: start of the first run
-    blocks: int  # taking part in the inference
+    blocks: int  # included in the inference
     blocks_planned: int
-    # The verdict of each load: how the sentence begins, and a clause for each treatment.
+    # The verdict at each load: the beginning of the sentence, and a clause for each treatment.
     headlines: Annotated[tuple[Annotated[tuple[str, ...], Meta(min_length=1)], ...], Meta(min_length=1)]
     study: Asked
-    verdicts: tuple[Mapping[str, Any], ...]  # rows as `verdicts.json` of a study has them
-    # Of the page's folder as seen from the site's root, with a slash at its end; known from where it lies.
+    verdicts: tuple[Mapping[str, Any], ...]  # rows of the study's `verdicts.json`
+    # Folder of the page relative to the site's root, with a slash at its end; not stored in the file.
     address: str = ""
 
     @property
     def moment(self) -> datetime.datetime:
-        """When its first run began."""
+        """The start of its first run."""
         return datetime.datetime.fromisoformat(self.recorded)
 
     @property
     def day(self) -> str:
-        """The same as a reader writes it: 21 November 2026."""
+        """The day of its first run, e.g. 21 November 2026."""
         return f"{self.moment.day} {self.moment:%B %Y}"
 
     @property
     def heading(self) -> str:
-        """The study's title with what was measured and where: several studies of a site may ask the same."""
+        """The title with treatments and place, because several studies of a site may ask the same question."""
         treatments = list(map(_read_treatment, self.study.treatments))
-        planes = dict.fromkeys(one.versioned for one in treatments if one.dataplane != "none")
-        apps = dict.fromkeys(one.app for one in treatments if one.app)
-        said = f": {wording.listing(list(planes))}" if planes else ""
-        said += f" with {wording.listing(list(apps))}" if apps else ""
-        return f"{self.study.title}{said}, on {'a cluster' if self.study.backend == 'kubernetes' else 'one machine'}"
+        planes = dict.fromkeys(treatment.versioned for treatment in treatments if treatment.dataplane != "none")
+        apps = dict.fromkeys(treatment.app for treatment in treatments if treatment.app)
+        details = f": {wording.listing(list(planes))}" if planes else ""
+        details += f" with {wording.listing(list(apps))}" if apps else ""
+        return f"{self.study.title}{details}, on {'a cluster' if self.study.backend == 'kubernetes' else 'one machine'}"
 
     @property
     def weight(self) -> tuple[bool, int]:
-        """How much a study settles: one of meshes before one of stand-ins, then by the number of primary contrasts,
-        but for the A/A twin's, in which something was shown.
-        """
+        """Sort key: studies on a cluster first, then by the number of conclusive primary contrasts without the twin."""
         rows = [row for row in self.verdicts if not row.get("twin") and not row.get("exploratory")]
         return self.study.backend == "kubernetes", sum(str(row.get("verdict")) in _SETTLED for row in rows)
 
 
 def described(data: StudyData, address: str) -> Published:
-    """A study that was analysed and has runs, as a site lists it."""
-    whole = document(data)
+    """Return the entry of an analysed study in the list of a site."""
+    exported = document(data)
     blocks, planned = frames.blocks_of(data)
     return read(
         Published,
@@ -97,51 +95,51 @@ def described(data: StudyData, address: str) -> Published:
             "blocks": blocks,
             "blocks_planned": planned,
             "headlines": clauses(data),
-            "study": whole["study"],
-            "verdicts": whole["verdicts"],
+            "study": exported["study"],
+            "verdicts": exported["verdicts"],
             "address": address,
         },
     )
 
 
 def write_summary(published: Published, folder: Path) -> None:
-    """Write what the site keeps of a study beside its page."""
+    """Write the entry of a study into the folder of its page."""
     body = {name: value for name, value in asdict(published).items() if name != "address"}
     write_text(folder / SUMMARY, as_json({"schema": SCHEMA, **body}))
 
 
 def as_json(data: Any) -> str:
-    """JSON as the site's files have it: small, and of one kind everywhere."""
+    """Return compact JSON for the site's files."""
     return json.dumps(data, allow_nan=False, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
 def all_published(root: Path) -> tuple[list[Published], list[tuple[str, str]]]:
-    """Every study page of a site, the newest first; and the addresses of those that cannot be read, with the reason."""
+    """Return all study pages of a site, newest first, and the addresses of unreadable ones with the reason."""
     found, broken = [], []
     for path in sorted(root.glob(f"{STUDIES}/*/*/{SUMMARY}")):
         address = path.parent.relative_to(root).as_posix() + "/"
         try:
             found.append(replace(read_summary(path), address=address))
         except MeshtrialError as error:
-            # The reason is published too: no folder of this machine is in it.
+            # The reason is published, so it must not contain a path of this machine.
             broken.append((address, str(error).replace(f"{root}/", "")))
-    return sorted(found, key=lambda one: (one.moment, one.address), reverse=True), broken
+    return sorted(found, key=lambda study: (study.moment, study.address), reverse=True), broken
 
 
 def read_summary(path: Path) -> Published:
-    """Read one back; where it lies is for the caller to say."""
+    """Read an entry; the caller sets its address. RecordError if it is invalid."""
     body = of_schema(read_json(path), SCHEMA, str(path))
     try:
         published = read(Published, body)
         if published.moment.utcoffset() != datetime.timedelta(0):
             raise UsageError(f"recorded is {published.recorded}")
     except (UsageError, ValueError) as error:
-        raise RecordError(f"{path}: is not whole ({reason(error)}); publish the study again") from None
+        raise RecordError(f"{path}: is invalid or incomplete ({reason(error)}); publish the study again") from None
     return published
 
 
 def _read_treatment(name: str) -> Treatment:
-    """A treatment; a name that is none, out of a file that anybody may have written, as it stands."""
+    """Parse a treatment; return an invalid name unchanged, because the file may have been edited."""
     try:
         return Treatment.parse(name)
     except UsageError:

@@ -1,12 +1,12 @@
-"""One contrast: a treatment against a baseline, over complete blocks or over runs that are not paired.
+"""One contrast: a treatment against a baseline, over complete blocks or over unpaired runs.
 
-There are two effects, each by its own exact test: the ratio, from d = ln(treatment/baseline), and what is added, from
-the differences in the response's unit. The caller says which one carries the verdict. Where a value is not positive
-(the data-plane CPU of no mesh at all) a ratio means nothing, and only ``scale="difference"`` is left.
+There are two effects, each with its own exact test: the ratio, from d = ln(treatment/baseline), and the difference in
+the response's unit. The caller chooses the one that carries the verdict. If a value is not positive (the data-plane CPU
+of no mesh), a ratio means nothing and only ``scale="difference"`` is possible.
 
-The exact Mann-Whitney test of unpaired runs treats all runs as exchangeable. It cannot know whether one treatment ran
-in the morning and the other in the afternoon; that order alone gives 28-36 % false positives, so every such result
-carries a warning, unless the caller knows the order.
+The exact Mann-Whitney test of unpaired runs treats all runs as exchangeable. It cannot detect that one treatment ran in
+the morning and the other in the afternoon. That order alone gives 28-36 % false positives, so every such result carries
+a warning unless the caller knows the order.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from meshtrial.margin import Margin
 from meshtrial.stats.comparison import AgainstMargin, Comparison, Design, Effect, Scale, Warning
 from meshtrial.stats.intervals import RankInterval, hodges_lehmann, hodges_lehmann_two, middle_of
 from meshtrial.stats.multiplicity import smallest_n, smallest_n_unpaired
-from meshtrial.stats.power import blocks_for_difference, blocks_for_equivalence, detectable_effect
+from meshtrial.stats.power import blocks_for_difference, blocks_for_equivalence, detectable_effect, upper_sd
 from meshtrial.stats.ranktests import (
+    RESOLUTION,
     Alternative,
     FloatArray,
     as_sample,
@@ -36,13 +37,12 @@ from meshtrial.stats.ranktests import (
     smallest_p_unpaired,
 )
 
-# 2^(36/2) sums a half is still instant; beyond that the normal limit of the flip distribution is exact enough to warn
-# by
+# 2^(36/2) sums of each half take a moment only; beyond that the normal limit is exact enough for a warning.
 _EXACT_UP_TO = 36
 
 
 def _signed_sums(d: FloatArray) -> FloatArray:
-    """The sums of some values under all patterns of signs."""
+    """Return the 2^n sums of the values under all patterns of signs."""
     sums = np.zeros(1)
     for value in d:
         sums = np.concatenate((sums + value, sums - value))
@@ -50,39 +50,38 @@ def _signed_sums(d: FloatArray) -> FloatArray:
 
 
 def sign_flip_p(d: FloatArray) -> float:
-    """Two-sided p-value of the mean over all 2^n sign patterns (Fisher 1935); normal limit beyond n = 36."""
+    """Return the two-sided p-value of the mean over all sign patterns (Fisher 1935); the normal limit beyond n = 36."""
     n = len(d)
     observed = abs(float(d.sum()))
     if n > _EXACT_UP_TO:
         spread = math.sqrt(float((d * d).sum()))
         return 1.0 if spread == 0 else 2.0 * float(special.ndtr(-observed / spread))
-    # meet in the middle: a sum over all signs is a sum of the first half plus a sum of the second
+    # Meet in the middle: a sum over all signs is a sum of the first half plus a sum of the second.
     half = n // 2
     first = _signed_sums(d[:half])
     second = np.sort(_signed_sums(d[half:]))
-    # sums that equal the observed one up to rounding count as equal
+    # Sums that equal the observed one up to rounding count as equal.
     threshold = observed - 1e-12 * float(np.abs(d).sum())
     as_large = len(first) * len(second) - int(np.searchsorted(second, threshold - first).sum())
     return min(1.0, 2.0 * as_large / 2.0**n)
 
 
 def paired_t_p(mean: float, sd: float, n: int) -> float:
-    """Two-sided p-value of the one-sample t-test of the mean; 1.0 where nothing varies about zero."""
+    """Return the two-sided p-value of the one-sample t-test of the mean; 1.0 if nothing varies about zero."""
     if sd == 0:
         return 0.0 if mean else 1.0
     return 2.0 * float(special.stdtr(n - 1, -abs(mean) / sd * math.sqrt(n)))
 
 
 def paired_t_interval(mean: float, sd: float, n: int, alpha: float) -> tuple[float, float]:
-    """Mean plus and minus t times its standard error."""
+    """Return the mean minus and plus t times its standard error."""
     half = float(special.stdtrit(n - 1, 1 - alpha / 2)) * sd / math.sqrt(n)
     return mean - half, mean + half
 
 
-# how many times the largest difference one of a run that ranks worst is: so far that averages with it are known by size
+# The difference of a run that ranks worst, as a multiple of the largest finite one: so large that an average with it
+# is recognised by its size.
 _FAR = 1e6
-# no meter resolves one part in 10^12: what is closer is equal up to rounding, whatever the unit
-RESOLUTION = 1e-12
 
 METHODS: dict[Design, tuple[str, str]] = {
     "paired": ("exact signed-rank, Hodges-Lehmann", "paired t, model-based, provisional"),
@@ -91,15 +90,14 @@ METHODS: dict[Design, tuple[str, str]] = {
 
 ORDER_UNKNOWN = Warning(
     "order-unknown",
-    "the runs are not paired and their order is unknown: where one treatment ran wholly before the other, drift "
-    "alone makes a third of identical treatments look different; repeat in randomised blocks (`meshtrial plan`) before "
-    "acting on this",
+    "the runs are not paired and their order is unknown: if all runs of one treatment came first, drift alone makes a "
+    "third of identical treatments differ; repeat in randomised blocks (`meshtrial plan`)",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """How a contrast is tested: the effect that carries its verdict, its margin, and the family it belongs to."""
+    """How a contrast is tested: the scale of its verdict, its margin, and its family."""
 
     scale: Scale
     margin: Margin | None
@@ -114,7 +112,7 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Test:
-    """What an exact test gives, of ratios in logs, and its one-sided p-value of a shift."""
+    """An exact test's effect (of ratios in logs), and its one-sided p-value at a given shift."""
 
     effect: Effect
     p: Callable[[float, Alternative], float]
@@ -124,14 +122,15 @@ class _Test:
         cls,
         exact: RankInterval,
         sd: float,
+        planned_sd: float,
         p: Callable[[float, Alternative], float],
-        provisional: tuple[float, float] | None,  # a model's interval where too few values give an exact one
+        provisional: tuple[float, float] | None,  # a model's interval, if there are too few values for an exact one
         alpha: float,
     ) -> _Test:
         if provisional:
-            return cls(Effect(exact.estimate, *provisional, 1 - alpha, exact.p, sd), p)
+            return cls(Effect(exact.estimate, *provisional, 1 - alpha, exact.p, sd, planned_sd), p)
         ends = exact.low_open, exact.high_open
-        return cls(Effect(exact.estimate, exact.low, exact.high, exact.confidence, exact.p, sd, *ends), p)
+        return cls(Effect(exact.estimate, exact.low, exact.high, exact.confidence, exact.p, sd, planned_sd, *ends), p)
 
 
 def _comparison(
@@ -143,14 +142,15 @@ def _comparison(
     *,
     smallest_p: float,
     floor_n: int,
-    detectable: float | None,  # the standardised effect that so many values can find
+    detectable: float | None,  # the standardised effect that this number of values can find
 ) -> Comparison:
-    """The result in a reader's terms: ratios, or the response's unit."""
+    """Return the result as ratios, or in the response's unit."""
     provisional, as_ratio = smallest_p > asked.alpha / asked.m_floor, asked.scale == "ratio"
     typical = middle_of(np.sort(baseline[np.isfinite(baseline)]))
-    mde = None if detectable is None or provisional else detectable * tests[asked.scale].effect.sd
+    failed = bool(np.isinf(treatment).any() or np.isinf(baseline).any())
+    mde = None if detectable is None or provisional or failed else detectable * tests[asked.scale].effect.planned_sd
     ratio = tests["ratio"].effect if "ratio" in tests else None
-    if ratio is not None:  # the interval stays the image of the tested one
+    if ratio is not None:  # the interval remains the image of the tested one
         ratio = replace(ratio, estimate=_exp(ratio.estimate), low=_exp(ratio.low), high=_exp(ratio.high))
     return Comparison(
         design=design,
@@ -160,7 +160,7 @@ def _comparison(
         ratio=ratio,
         difference=tests["difference"].effect,
         baseline_median=typical,
-        against=None if asked.margin is None else _against_margin(asked.margin, tests, asked, typical),
+        against=None if asked.margin is None else _against_margin(asked.margin, tests, asked, typical, failed),
         smallest_p=smallest_p,
         floor_n=floor_n,
         mde=_expm1(mde) if mde is not None and as_ratio else mde,
@@ -184,8 +184,8 @@ def _check_scale(treatment: FloatArray, baseline: FloatArray, scale: Scale) -> N
         raise UsageError(f"scale must be 'ratio' or 'difference', got {scale!r}")
     if scale == "ratio" and not _positive(treatment, baseline):
         raise UsageError(
-            "a ratio needs positive values in every run; where the baseline is zero by construction "
-            "(data-plane CPU of no mesh), compare with scale='difference'"
+            "a ratio needs positive values in every run; if the baseline is zero by construction (data-plane CPU of no "
+            "mesh), compare with scale='difference'"
         )
 
 
@@ -194,28 +194,28 @@ def _positive(treatment: FloatArray, baseline: FloatArray) -> bool:
 
 
 def _scales(treatment: FloatArray, baseline: FloatArray) -> tuple[Scale, ...]:
-    """The effects that values have: a ratio only of positive ones."""
+    """Return the scales on which these values can be compared."""
     return ("ratio", "difference") if _positive(treatment, baseline) else ("difference",)
 
 
 def _grain(treatment: FloatArray, baseline: FloatArray) -> float:
-    """What values in the response's own unit are equal within."""
+    """Return the distance within which values in the response's unit count as equal."""
     return RESOLUTION * max(float(np.abs(v[np.isfinite(v)]).max(initial=0.0)) for v in (treatment, baseline))
 
 
 def margin_differences(
     treatment: FloatArray, baseline: FloatArray, against: AgainstMargin, *, as_ratio: bool
 ) -> tuple[FloatArray, float, float]:
-    """What the tests of a paired contrast against its margin are of: block differences, what is tied, and the bound."""
+    """Return the block differences that the tests against the margin use, their tie tolerance, and the bound."""
     if against.floor is not None or not as_ratio:
         return *block_differences(treatment, baseline, "difference"), against.floor or against.high
     return *block_differences(treatment, baseline, "ratio"), math.log1p(against.relative)
 
 
 def block_differences(treatment: FloatArray, baseline: FloatArray, scale: Scale) -> tuple[FloatArray, float]:
-    """Differences by block on the scale of the analysis, and the tolerance below which two of them are tied.
+    """Return one difference per block on the scale of the analysis, and the tolerance within which two are tied.
 
-    Where a run ranks worst (infinite) its block's difference is far beyond every other, and 0 where both do.
+    If a run ranks worst (infinite), its block's difference is far beyond every other; it is 0 if both runs do.
     """
     _check_scale(treatment, baseline, scale)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -225,14 +225,16 @@ def block_differences(treatment: FloatArray, baseline: FloatArray, scale: Scale)
     return np.clip(d, -far, far), RESOLUTION if scale == "ratio" else _grain(treatment, baseline)
 
 
-def _against_margin(margin: Margin, tests: Mapping[Scale, _Test], asked: _Asked, typical: float) -> AgainstMargin:
-    """Both tests against the margin, on the scale of the part of it that decides."""
+def _against_margin(
+    margin: Margin, tests: Mapping[Scale, _Test], asked: _Asked, typical: float, failed: bool
+) -> AgainstMargin:
+    """Test against the margin, on the scale of the part of it that decides."""
     floor = margin.floor if margin.floor > margin.relative * abs(typical) else None
     if floor is None and "ratio" in tests:
         test, half = tests["ratio"], math.log1p(margin.relative)
     else:
         test, half = tests["difference"], margin.difference(typical)
-    sd, alpha, m = test.effect.sd, asked.alpha, asked.m_family
+    sd, alpha, m = test.effect.planned_sd, asked.alpha, asked.m_family
     upward = tests[asked.scale].effect.estimate > 0
     return AgainstMargin(
         high=_exp(math.log(margin.ratio(typical))) if asked.scale == "ratio" else margin.difference(typical),
@@ -240,33 +242,33 @@ def _against_margin(margin: Margin, tests: Mapping[Scale, _Test], asked: _Asked,
         floor=floor,
         p_equivalence=max(test.p(-half, "greater"), test.p(half, "less")),
         p_material=test.p(half, "greater") if upward else test.p(-half, "less"),
-        needed_difference=blocks_for_difference(sd, half, alpha=alpha, m=m, jointly=asked.jointly),
-        needed_equivalence=blocks_for_equivalence(sd, half, alpha=alpha, m=m),
+        needed_difference=None if failed else blocks_for_difference(sd, half, alpha=alpha, m=m, jointly=asked.jointly),
+        needed_equivalence=None if failed else blocks_for_equivalence(sd, half, alpha=alpha, m=m),
     )
 
 
 def compare_paired(
-    # One value a block, in the same order of blocks and the same (SI) unit. Infinite where a run's own failure ranks
-    # worst: the exact test holds it, and the interval's end opens where it is needed.
+    # One value per block, in the same order of blocks and the same (SI) unit. A run that failed on its own is infinite:
+    # it ranks worst in the exact test, and interval ends that depend on its size are open.
     treatment: ArrayLike,
     baseline: ArrayLike,
     *,
     alpha: float = 0.05,  # nominal error rate; the interval is at 1 - alpha
-    # Equivalence margin; without one there is no equivalence test and no number of blocks to plan for
+    # Equivalence margin; without one there is no equivalence test and no planned number of blocks
     margin: Margin | None = None,
     scale: Scale = "ratio",  # scale of the effect
     m_family: int = 1,  # contrasts tested together; sets the floor, the minimum detectable effect and the blocks needed
-    # Whether they are corrected so that one contrast can have the floor of a family of one, as by max-T
+    # Whether the correction leaves one contrast the floor of a family of one, as max-T does
     jointly: bool = False,
 ) -> Comparison:
     """Compare two treatments over complete blocks.
 
-    UsageError if the samples do not match, are not finite, hold fewer than 2 blocks, or are not positive on the ratio
-    scale.
+    Raise UsageError if the samples do not match, are not finite, have fewer than 2 blocks, or are not positive on the
+    ratio scale.
     """
     t, b = as_sample(treatment, "treatment", worst=True), as_sample(baseline, "baseline", worst=True)
     if len(t) != len(b):
-        raise UsageError(f"paired data need one value a block of both treatments, got {len(t)} and {len(b)}")
+        raise UsageError(f"paired data need one value per block of both treatments, got {len(t)} and {len(b)}")
     if len(t) < 2:
         raise UsageError("one block shows no noise: at least 2 complete blocks are needed to compare anything")
     _check_scale(t, b, scale)
@@ -283,7 +285,7 @@ def compare_paired(
         detectable=detectable_effect(n, alpha=alpha, m=m_family, jointly=jointly),
     )
     d, atol = block_differences(t, b, scale)
-    if not worst.any():  # a mean of ranks that have no size says nothing
+    if not worst.any():  # infinite values have no mean
         found = replace(found, p_sign_flip=sign_flip_p(d), p_paired_t=paired_t_p(_mean(d), _sd(d), n))
     zeros = int((np.abs(d) <= atol).sum())
     return replace(found, warnings=tuple(_paired_warnings(found, zeros)))
@@ -305,7 +307,8 @@ def _paired_test(
         if provisional:
             low, high = ends or (-math.inf, math.inf)
             ends = -math.inf if (d[worst] < 0).any() else low, math.inf if (d[worst] > 0).any() else high
-    return _Test.of(exact, sd, lambda shift, side: signed_rank_p(d - shift, side, atol), ends, alpha)
+    planned_sd = upper_sd(sd, len(usual)) if len(usual) > 1 else 0.0
+    return _Test.of(exact, sd, planned_sd, lambda shift, side: signed_rank_p(d - shift, side, atol), ends, alpha)
 
 
 def _mean(d: FloatArray) -> float:
@@ -328,13 +331,13 @@ def _paired_warnings(c: Comparison, zeros: int) -> list[Warning]:
         notes.append(Warning("below-floor", text))
     elif p_flip is not None and p_t is not None and len({one <= c.alpha for one in (p, p_flip, p_t)}) > 1:
         text = (
-            f"signed-rank p = {p:.3g}, sign-flip p = {p_flip:.3g}, paired t p = {p_t:.3g}: a few blocks carry the "
-            "mean; look at the dots by block, and measure a new, larger study before acting on this contrast"
+            f"signed-rank p = {p:.3g}, sign-flip p = {p_flip:.3g}, paired t p = {p_t:.3g}: a few blocks dominate the "
+            "mean; look at the single blocks, and measure a new, larger study before acting on this contrast"
         )
         notes.append(Warning("tests-disagree", text))
     if zeros:
         text = (
-            f"{zeros} of {n} blocks show exactly no change and are dropped by the test: the meter is too coarse; "
+            f"{zeros} of {n} blocks show exactly no change and the test drops them: the measurement is too coarse; "
             "use a finer quantile or counter"
         )
         notes.append(Warning("zeros", text))
@@ -349,9 +352,12 @@ def compare_unpaired(
     margin: Margin | None = None,
     scale: Scale = "ratio",
     m_family: int = 1,
-    order_known: bool = False,  # whether the caller has looked at the order of the runs, and says what is wrong with it
+    order_known: bool = False,  # whether the caller has checked the order of the runs
 ) -> Comparison:
-    """Compare treatments whose runs are not paired: the second best, with ``order-unknown`` unless it is known."""
+    """Compare unpaired treatments; warn ``order-unknown`` unless the order is known.
+
+    Raise UsageError as `compare_paired` does.
+    """
     t, b = as_sample(treatment, "treatment"), as_sample(baseline, "baseline")
     if min(len(t), len(b)) < 2:
         raise UsageError(f"{len(t)} run(s) against {len(b)}: one run shows no noise; each treatment needs at least 2")
@@ -370,8 +376,8 @@ def compare_unpaired(
         detectable=detectable_effect(max(min(len(t), len(b)), 4), alpha=alpha, m=m_family),
     )
     if (against := found.against) is not None:
-        enough = max(floor, against.needed_difference), max(floor, against.needed_equivalence)
-        against = replace(against, needed_difference=enough[0], needed_equivalence=enough[1])
+        difference, equivalence = (max(floor, n or 0) for n in (against.needed_difference, against.needed_equivalence))
+        against = replace(against, needed_difference=difference, needed_equivalence=equivalence)
     notes = [] if order_known else [ORDER_UNKNOWN]
     if provisional:
         text = (
@@ -389,11 +395,13 @@ def _unpaired_test(treatment: FloatArray, baseline: FloatArray, scale: Scale, al
     else:
         atol = _grain(x, y)
     exact, ends = hodges_lehmann_two(x, y, alpha, atol=atol), _welch_interval(x, y, alpha) if provisional else None
-    return _Test.of(exact, _pooled_sd(x, y), lambda shift, side: rank_sum_p(x - shift, y, side, atol), ends, alpha)
+    sd = _pooled_sd(x, y)
+    planned_sd = upper_sd(sd, len(x) + len(y) - 1)  # pooled over both samples' degrees of freedom
+    return _Test.of(exact, sd, planned_sd, lambda shift, side: rank_sum_p(x - shift, y, side, atol), ends, alpha)
 
 
 def _pooled_sd(x: FloatArray, y: FloatArray) -> float:
-    """Standard deviation of the difference of two runs."""
+    """Return the standard deviation of the difference of two runs."""
     pooled = (x.var(ddof=1) * (len(x) - 1) + y.var(ddof=1) * (len(y) - 1)) / (len(x) + len(y) - 2)
     return math.sqrt(2 * float(pooled))
 
@@ -402,11 +410,11 @@ def _welch_interval(x: FloatArray, y: FloatArray, alpha: float) -> tuple[float, 
     if np.ptp(x) == 0 and np.ptp(y) == 0:
         middle = float(x.mean() - y.mean())
         return middle, middle
-    # scipy.stats takes a moment to load, which only runs that are too few need
+    # scipy.stats takes a moment to load, and only samples that are too small need it.
     from scipy.stats import ttest_ind
 
     with warnings.catch_warnings():
-        # equal values in one sample are no news here: the other one's noise makes the interval
+        # Equal values in one sample are expected; the other sample's noise makes the interval.
         warnings.filterwarnings("ignore", "Precision loss", RuntimeWarning)
         interval = ttest_ind(x, y, equal_var=False).confidence_interval(1 - alpha)
     return float(interval.low), float(interval.high)

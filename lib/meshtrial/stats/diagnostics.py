@@ -1,19 +1,20 @@
 """What could be wrong with a study although its p-values look fine.
 
-Diagnostics warn and never change a verdict, but for one: where block differences depend on each other no exact test
-holds, and the family asks for that itself (`dependent_blocks`, `all_dependent`).
+Diagnostics warn and never change a verdict, with one exception: if block differences depend on each other, no exact
+test is valid, and the family itself asks for that (`dependent_blocks`, `all_dependent`).
 
-All of them look at one response at one load. Values are positive and analysed as logs; what a family asks also takes
-them as they are, with ``scale="difference"``. Randomised blocks protect the test from drift and position; the warnings
-say what to mend so that the next study is sharper, and name the few things that blocks do not protect from: carry-over,
-a treatment that feels the machine more than its baseline, and runs of two kinds. p-values are the usual large-sample
-ones: diagnostics only warn, at a level of 1 %, so an approximation is good enough here and nowhere else.
+Each looks at one response at one load. Values are positive and analysed as logs; a family may also ask with
+``scale="difference"``. Randomised blocks protect the test from drift and position; those warnings say how to make the
+next study sharper. Blocks do not protect from carry-over, from two kinds of runs, or from a treatment that reacts to
+the machine more than its baseline. p-values are large-sample approximations at a level of 1 %, which suffices for
+warnings.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -24,18 +25,21 @@ from scipy import special
 
 from meshtrial.errors import UsageError
 from meshtrial.stats.comparison import Scale, Warning
-from meshtrial.stats.ranktests import FloatArray, as_sample
+from meshtrial.stats.contrast import block_differences
+from meshtrial.stats.intervals import hodges_lehmann
+from meshtrial.stats.ranktests import RESOLUTION, FloatArray, as_sample
+from meshtrial.vocabulary import COARSE_QUANTILE
 
-# a dozen diagnostics on every response: at 5 % a sound study would carry a warning more often than not
+# There are a dozen diagnostics per response: at 5 %, most sound studies would carry a warning.
 LEVEL = 0.01
-# below so many blocks nothing is said of whether neighbours resemble each other
+# Fewest blocks whose neighbours are compared.
 FEWEST_BLOCKS = 8
-# values of a treatment that is looked at
+# Fewest values of a treatment that is examined.
 FEWEST_VALUES = 3
 
 
 def log_table(values: Mapping[str, ArrayLike], scale: Scale = "ratio") -> FloatArray:
-    """A (blocks, treatments) array on the scale of the analysis; nan where a run is missing."""
+    """Return a (blocks, treatments) array on the scale of the analysis, with nan for missing runs."""
     if not values:
         raise UsageError("diagnostics need at least one treatment")
     columns = [np.asarray(column, dtype=np.float64) for column in values.values()]
@@ -46,25 +50,25 @@ def log_table(values: Mapping[str, ArrayLike], scale: Scale = "ratio") -> FloatA
 
 
 def _medians(table: FloatArray, axis: int) -> FloatArray:
-    """Medians of what is there; numpy's function for gaps takes twenty times as long, and gaps are rare."""
+    """Return medians without nan; numpy's function for gaps takes twenty times as long, and gaps are rare."""
     median = np.nanmedian if np.isnan(table).any() else np.median
     medians: FloatArray = median(table, axis=axis, keepdims=True)
     return medians
 
 
 def without_treatments(table: FloatArray) -> FloatArray:
-    """Residuals after each treatment's median."""
+    """Return residuals after each treatment's median."""
     return table - _medians(table, axis=0)
 
 
 def without_blocks(table: FloatArray) -> FloatArray:
-    """Residuals after treatments and blocks: one step of median polish (Tukey 1977)."""
+    """Return residuals after treatments and blocks: one step of median polish (Tukey 1977)."""
     rest = without_treatments(table)
     return rest - _medians(rest, axis=1)
 
 
 def change_text(size: float, scale: Scale = "ratio") -> str:
-    """A change on the scale of the analysis, as a reader wants it: per cent, or the response's unit."""
+    """Return a change on the scale of the analysis as text: in per cent, or in the response's unit."""
     if scale == "difference":
         return f"{size:+.3g}"
     share = math.expm1(size)
@@ -72,7 +76,7 @@ def change_text(size: float, scale: Scale = "ratio") -> str:
 
 
 def spearman(x: FloatArray, y: FloatArray) -> tuple[float, float]:
-    """Rank correlation and its two-sided p-value (t approximation); (0, 1) where either does not vary."""
+    """Return the rank correlation and its two-sided p-value (t approximation); (0, 1) if either does not vary."""
     if len(x) < 5 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return 0.0, 1.0
     from scipy.stats import spearmanr  # takes a moment to load
@@ -82,7 +86,7 @@ def spearman(x: FloatArray, y: FloatArray) -> tuple[float, float]:
 
 
 def kruskal(groups: Sequence[FloatArray]) -> float:
-    """Kruskal-Wallis p-value (chi-square approximation) over groups of three or more; 1.0 with fewer than two."""
+    """Return the Kruskal-Wallis p-value (chi-square) over groups of three or more; 1.0 with fewer than two groups."""
     large = [g for g in groups if len(g) >= 3]
     if len(large) < 2 or np.ptp(np.concatenate(large)) == 0:
         return 1.0
@@ -92,22 +96,22 @@ def kruskal(groups: Sequence[FloatArray]) -> float:
 
 
 def _smallest_p(sizes: Sequence[int]) -> float:
-    """The smallest p-value of a permutation test over groups of these sizes: groups that lie wholly apart."""
+    """Return the smallest p-value of a permutation test over groups of these sizes: that of separate groups."""
     ways = math.factorial(sum(sizes)) / math.prod(map(math.factorial, sizes))
-    # Groups of one size may change places, and the whole may lie the other way round.
+    # Groups of equal size may be exchanged, and the order of all groups may be reversed.
     alike = max(2, math.prod(math.factorial(sizes.count(size)) for size in set(sizes)))
     return alike / ways
 
 
 def permuted_kruskal(groups: Sequence[FloatArray]) -> float:
-    """Kruskal-Wallis p-value by permutation: exact where the ways to deal the values are few, else of 9,999 drawn."""
+    """Return the Kruskal-Wallis p-value by permutation: exact for few permutations, else from 9,999 random ones."""
     from scipy.stats import permutation_test, rankdata  # takes a moment to load
 
     ranks = rankdata(np.concatenate(groups))
     dealt = np.split(ranks, np.cumsum([len(group) for group in groups])[:-1])
 
     def statistic(*samples: NDArray[np.float64], axis: int = -1) -> NDArray[np.float64]:
-        # Only the part of H that the dealing changes.
+        # The part of H that a permutation changes.
         return np.asarray(sum(sample.sum(axis=axis) ** 2 / sample.shape[axis] for sample in samples))
 
     tested = permutation_test(dealt, statistic, vectorized=True, alternative="greater", rng=0)
@@ -115,7 +119,7 @@ def permuted_kruskal(groups: Sequence[FloatArray]) -> float:
 
 
 def lag_one(series: FloatArray) -> tuple[float, float]:
-    """Autocorrelation of neighbours and its one-sided p-value (normal, mean -1/n: Moran 1948); (0, 1) for few."""
+    """Return the lag-1 autocorrelation and its one-sided p-value (normal limit: Moran 1948); (0, 1) for few values."""
     n = len(series)
     centred = series - series.mean()
     spread = float((centred**2).sum())
@@ -126,13 +130,13 @@ def lag_one(series: FloatArray) -> tuple[float, float]:
     return r, float(special.ndtr(-(r + 1 / n) / sd))
 
 
-# a mode holds at least a fifth of the runs: a few shocks are no second mode
+# A mode has at least a fifth of the runs; a few shocks are no second mode.
 _SMALLEST_SHARE = 0.2
 _FEWEST = 12
 
 
 def separation(values: ArrayLike) -> tuple[float, float]:
-    """Ashman's D of the best split into two groups (Ashman, Bird & Zepf 1994), and the value that splits.
+    """Return Ashman's D of the best split into two groups (Ashman, Bird & Zepf 1994), and the splitting value.
 
     D is the distance of the two means in units of the groups' mean spread; 0 below 12 values.
     """
@@ -155,17 +159,17 @@ def separation(values: ArrayLike) -> tuple[float, float]:
 
 
 def _two_kinds(values: FloatArray) -> tuple[float, float] | None:
-    """Ashman's D and the split where runs are of two kinds.
+    """Return Ashman's D and the splitting value if there are two kinds of runs, else None.
 
-    The threshold, 3.7 + 52/n, is passed by at most 1 % of unimodal samples (normal, t3, uniform and exponential, n = 12
-    to 200; simulated).
+    At most 1 % of unimodal samples exceed the threshold 3.7 + 52/n (normal, t3, uniform and exponential, n = 12 to 200;
+    simulated).
     """
     d, split = separation(values)
     return (d, split) if d > 3.7 + 52 / len(values) else None
 
 
 def modes(values: ArrayLike) -> tuple[Warning, ...]:
-    """Warn of two kinds of runs, by their residuals: treatments and blocks are taken out."""
+    """Warn of two kinds of runs, by residuals without treatments and blocks."""
     x = as_sample(values)
     kinds = _two_kinds(x)
     if kinds is None:
@@ -173,16 +177,16 @@ def modes(values: ArrayLike) -> tuple[Warning, ...]:
     upper = int((x > kinds[1]).sum())
     text = (
         f"runs are of two kinds, {len(x) - upper} low and {upper} high (Ashman D = {kinds[0]:.1f}): find what differs "
-        "between them (placement, connection reuse, frequency) and fix it or make it a treatment"
+        "between them (placement, connection reuse, frequency), and fix it or make it a treatment"
     )
     return (Warning("modes", text),)
 
 
 def baseline_modes(baseline: ArrayLike, twin: ArrayLike | None = None) -> tuple[Warning, ...]:
-    """Warn of a machine in two states: of the raw values of the baseline and its twin together.
+    """Warn of a machine in two states, by the raw values of the baseline and its twin together.
 
-    A state that lasts a whole block is the same for all of its runs: taking blocks out takes it out too, and with it
-    what the study should know of its machine. The raw baseline shows it, for nothing but the machine makes it vary.
+    A state that lasts a whole block is the same for all runs of that block, so residuals do not show it. Only the
+    machine makes the raw baseline vary.
     """
     table = log_table({"baseline": baseline} | ({} if twin is None else {"twin": twin}))
     values = table[np.isfinite(table)]
@@ -192,46 +196,43 @@ def baseline_modes(baseline: ArrayLike, twin: ArrayLike | None = None) -> tuple[
     high = values > kinds[1]
     upper, apart = int(high.sum()), float(values[high].mean() - values[~high].mean())
     text = (
-        f"the machine has two states: {len(values) - upper} runs of the baseline and its twin lie low and {upper} lie "
-        f"{change_text(apart)} higher (Ashman D = {kinds[0]:.1f}); blocks take out what a whole block shares, but find "
-        "what changes (other programs, frequency, sleep states) before reading the absolute numbers"
+        f"the machine has two states: {len(values) - upper} runs of the baseline and its twin are low and {upper} are "
+        f"{change_text(apart)} higher (Ashman D = {kinds[0]:.1f}); find the cause (other programs, frequency, sleep "
+        "states) before using absolute numbers"
     )
     return (Warning("baseline-modes", text),)
 
 
 def autocorrelation(baseline: ArrayLike) -> tuple[Warning, ...]:
-    """Likeness of the baseline in neighbouring blocks; nothing below 8 blocks."""
+    """Warn if the baseline's neighbouring blocks are alike; never with fewer than 8 blocks."""
     table = log_table({"baseline": baseline})
     r, p = lag_one(table[np.isfinite(table)])
     if p > LEVEL:
         return ()
     text = (
-        f"the baseline resembles its last block (lag-1 {r:.2f}, p = {p:.2g}): the machine wanders slowly; pairing "
-        "by block takes it out, unpaired comparisons of these runs would not hold"
+        f"the baseline resembles its last block (lag-1 {r:.2f}, p = {p:.2g}): the machine changes slowly; pairing "
+        "by block removes that, but unpaired comparisons of these runs would be wrong"
     )
     return (Warning("autocorrelation", text),)
 
 
 def _known_differences(treatment: ArrayLike, baseline: ArrayLike, scale: Scale) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Block differences of two treatments, and which of them are known."""
+    """Return the block differences of two treatments, and the mask of the finite ones."""
     table = log_table({"treatment": treatment, "baseline": baseline}, scale)
-    with np.errstate(invalid="ignore"):  # two runs of a block that both rank worst
+    with np.errstate(invalid="ignore"):  # both runs of a block rank worst
         d: FloatArray = table[:, 0] - table[:, 1]
     return d, np.isfinite(d)
 
 
 def dependent_blocks(treatment: ArrayLike, baseline: ArrayLike, *, scale: Scale = "ratio") -> tuple[Warning, ...]:
-    """Likeness of neighbouring block differences: the one dependence that the exact test does not survive.
-
-    Nothing below 8 blocks.
-    """
+    """Warn if neighbouring block differences are alike, which invalidates the exact test; never below 8 blocks."""
     d, known = _known_differences(treatment, baseline, scale)
     r, p = lag_one(d[known])
     if p > LEVEL:
         return ()
     text = (
-        f"the effect resembles its last block (lag-1 {r:.2f}, p = {p:.2g}): this treatment feels the machine more than "
-        "its baseline, and its p-value is too small; pause longer between blocks, or spread them over more time"
+        f"the effect resembles its last block (lag-1 {r:.2f}, p = {p:.2g}), so its p-value is too small: the treatment "
+        "reacts to the machine more than its baseline; pause longer between blocks"
     )
     return (Warning("dependent-blocks", text),)
 
@@ -239,28 +240,28 @@ def dependent_blocks(treatment: ArrayLike, baseline: ArrayLike, *, scale: Scale 
 def places_differ(
     treatment: ArrayLike, baseline: ArrayLike, places: Sequence[str], *, scale: Scale = "ratio"
 ) -> tuple[Warning, ...]:
-    """An effect that is not the same in all places that a study was divided over.
+    """Warn if an effect differs between the places that a study was divided over.
 
-    Blocks take a place's level out, not a place's own effect. Where it differs, the one number of the contrast is a
-    mixture of them: no effect anywhere is still tested exactly, its size then belongs to these places and this mixture.
-    Kruskal and Wallis's statistic under the permutations of the blocks over the places. Where so few blocks reach no
-    p-value at the level whatever they hold, that is said: silence would be read as sameness.
+    Blocks remove a place's level, but not an effect of the place. If effects differ, the estimate of the contrast is a
+    mixture that belongs to these places; "no effect anywhere" is still tested exactly. The test uses the Kruskal-Wallis
+    statistic under permutations of the blocks over the places. If too few blocks cannot reach the level, that is
+    reported, because silence would be read as sameness.
     """
     if len(set(places)) < 2:
         return ()
     d, known = _known_differences(treatment, baseline, scale)
     groups = {name: d[known & (np.array(places) == name)] for name in dict.fromkeys(places)}
-    held = [values for values in groups.values() if len(values)]
-    if len(held) < 2:
+    nonempty = [values for values in groups.values() if len(values)]
+    if len(nonempty) < 2:
         return ()
-    if _smallest_p([len(values) for values in held]) > LEVEL:
+    if _smallest_p([len(values) for values in nonempty]) > LEVEL:
         sizes = ", ".join(f"{len(values)} in {name}" for name, values in groups.items() if len(values))
         text = (
-            f"too few blocks ({sizes}) to see at {LEVEL:.0%} whether the effect is the same everywhere: read each "
-            "place for itself"
+            f"too few blocks ({sizes}) to test at {LEVEL:.0%} whether the effect is the same everywhere: look at "
+            "each place separately"
         )
         return (Warning("places-too-few", text),)
-    p = permuted_kruskal(held)
+    p = permuted_kruskal(nonempty)
     if p > LEVEL:
         return ()
     each = ", ".join(
@@ -268,31 +269,31 @@ def places_differ(
     )
     text = (
         f"the effect is not the same everywhere (Kruskal-Wallis p = {p:.2g}): {each}; the estimate is a mixture of "
-        "these places, so read each of them, and ask what differs between them"
+        "these places, so look at each of them, and find what differs"
     )
     return (Warning("places-differ", text),)
 
 
-# orders of the blocks that the pooled test draws: its smallest p is well below the level
+# Number of random orders of the blocks in the pooled test; its smallest p-value is well below the level.
 _ORDERS = 1999
 
 
 @lru_cache(maxsize=32)
 def _drawn_orders(blocks: int) -> NDArray[np.int64]:
-    """The same for every study of so many blocks, so that a study's verdicts come out again the same."""
+    """Return the same random orders for every study of this number of blocks, so that verdicts are reproducible."""
     return np.random.default_rng(0).permuted(np.tile(np.arange(blocks), (_ORDERS, 1)), axis=1)
 
 
 def all_dependent(treatments: Sequence[ArrayLike], scale: Scale = "ratio") -> tuple[Warning, ...]:
-    """Likeness of neighbouring blocks inside the treatments, all of them together.
+    """Warn if neighbouring blocks are alike inside the treatments, all of them together.
 
-    What a block shares is taken out (its median over the treatments); what is left of a treatment is its own. Where
-    treatments have slow states of their own, each of them resembles its last block a little, which one contrast of ten
-    blocks hardly shows and all together do. A permutation test over the order of the blocks, with a fixed seed. Nothing
-    below 8 blocks or 3 treatments.
+    What all treatments of a block share (its median) is removed; the rest belongs to the treatment. Treatments with
+    slow states of their own resemble their last block a little, which one contrast of ten blocks rarely shows and all
+    together do. A permutation test over the order of the blocks, with a fixed seed; never below 8 blocks or 3
+    treatments.
     """
     table = log_table({str(i): t for i, t in enumerate(treatments)}, scale) if treatments else np.empty((0, 0))
-    if not np.isnan(table).any():  # a run that ranks worst has no size
+    if not np.isnan(table).any():  # drop blocks with a run that ranks worst
         table = table[np.isfinite(table).all(axis=1)]
     blocks, columns = table.shape
     if blocks < FEWEST_BLOCKS or columns < 3 or np.isnan(table).any():
@@ -304,7 +305,7 @@ def all_dependent(treatments: Sequence[ArrayLike], scale: Scale = "ratio") -> tu
     if rest.shape[1] < 3:
         return ()
     orders = _drawn_orders(blocks)
-    # neighbours' products summed over treatments come from one table of all pairs of blocks
+    # The products of neighbours, summed over treatments, are taken from one table of all pairs of blocks.
     pairs = rest @ rest.T
     observed = float(pairs[np.arange(blocks - 1), np.arange(1, blocks)].sum())
     drawn = pairs[orders[:, :-1], orders[:, 1:]].sum(axis=1)
@@ -321,7 +322,7 @@ def all_dependent(treatments: Sequence[ArrayLike], scale: Scale = "ratio") -> tu
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """How far runs moved from the first to the last: a straight line through logs, and the test of their ranks."""
+    """Change of the runs from the first to the last: a straight line through logs, and the test of their ranks."""
 
     size: float  # of logs
     correlation: float
@@ -329,7 +330,7 @@ class Drift:
 
 
 def drift_of(values: Mapping[str, ArrayLike], times: Mapping[str, ArrayLike]) -> Drift:
-    """Residuals of all runs against the time they were measured, in seconds since the study began."""
+    """Compare the residuals of all runs with their times, in seconds since the study began."""
     rest = without_treatments(log_table(values)).ravel()
     when = np.stack([np.asarray(times[name], dtype=np.float64) for name in values], axis=1).ravel()
     known = np.isfinite(rest) & np.isfinite(when)
@@ -341,33 +342,33 @@ def drift_of(values: Mapping[str, ArrayLike], times: Mapping[str, ArrayLike]) ->
 
 
 def drift(values: Mapping[str, ArrayLike], times: Mapping[str, ArrayLike]) -> tuple[Warning, ...]:
-    """Warn of runs that moved over the study."""
+    """Warn of runs that changed over the study."""
     found = drift_of(values, times)
     if found.p > LEVEL:
         return ()
     text = (
         f"runs drift by {change_text(found.size)} over the study (Spearman {found.correlation:+.2f}, p = {found.p:.2g})"
-        "; blocks absorb it, but look for heat, growing logs or a leak, and keep blocks short"
+        "; blocks remove that, but look for heat, growing logs or a leak, and keep blocks short"
     )
     return (Warning("drift", text),)
 
 
 def position_effect(values: Mapping[str, ArrayLike], positions: Mapping[str, ArrayLike]) -> tuple[Warning, ...]:
-    """Residuals against the place of the run in its block, from 1 (or 0)."""
+    """Warn if residuals depend on the position of the run in its block."""
     advice = "random order keeps the contrasts fair, but lengthen the pause or the warm-up between runs"
     return _grouped(values, positions, "position", "at position {group:g} of a block", advice)
 
 
 def carry_over(values: Mapping[str, ArrayLike], previous: Mapping[str, Sequence[str | None]]) -> tuple[Warning, ...]:
-    """Residuals against the treatment that ran before (`previous_treatments`)."""
-    advice = "something of that treatment outlives its teardown: check for processes and sockets left, or pause longer"
+    """Warn if residuals depend on the treatment that ran before (`previous_treatments`)."""
+    advice = "something outlives that treatment: look for remaining processes and sockets, or pause longer"
     return _grouped(values, previous, "carry-over", "after a run of {group}", advice)
 
 
 def _grouped(
     values: Mapping[str, ArrayLike], labels: Mapping[str, Any], code: str, where: str, advice: str
 ) -> tuple[Warning, ...]:
-    """Residuals, treatments and blocks taken out, of runs that have a label in common."""
+    """Compare residuals, without treatments and blocks, between the runs of each label."""
     rest = without_blocks(log_table(values))
     marks = np.stack([np.array(labels[name], dtype=object) for name in values], axis=1)
     if marks.shape != rest.shape:
@@ -382,13 +383,13 @@ def _grouped(
         return ()
     worst = max(arrays, key=lambda label: abs(float(np.median(arrays[label]))))
     size = change_text(float(np.median(arrays[worst])))
-    return (Warning(code, f"runs {where.format(group=worst)} read {size} (Kruskal-Wallis p = {p:.2g}): {advice}"),)
+    return (Warning(code, f"runs {where.format(group=worst)} differ by {size} (Kruskal-Wallis p = {p:.2g}): {advice}"),)
 
 
 def previous_treatments(positions: Mapping[str, ArrayLike]) -> dict[str, list[str | None]]:
-    """The treatment that ran before each run, from the places in the blocks; blocks follow each other.
+    """Return the treatment that ran before each run, from the positions in consecutive blocks.
 
-    A run without a place (nan) is nobody's predecessor.
+    A run without a position (nan) precedes no other.
     """
     names = list(positions)
     place = np.stack([np.asarray(positions[name], dtype=np.float64) for name in names], axis=1)
@@ -403,15 +404,15 @@ def previous_treatments(positions: Mapping[str, ArrayLike]) -> dict[str, list[st
 
 
 def diagnose(
-    values: Mapping[str, ArrayLike],  # the response; nan where a run is missing
+    values: Mapping[str, ArrayLike],  # of the response; nan for a missing run
     baseline: str,  # the control treatment
     *,
-    # Place in the block; seconds since the study began
+    # Position in the block; seconds since the study began
     positions: Mapping[str, ArrayLike] | None = None,
     times: Mapping[str, ArrayLike] | None = None,
     twin: str | None = None,  # the baseline's A/A twin
 ) -> tuple[Warning, ...]:
-    """All diagnostics that only warn, of one response at one load, as far as its order of runs allows."""
+    """Return the warnings of all diagnostics of one response at one load that the known order of runs allows."""
     if baseline not in values:
         raise UsageError(f"no treatment {baseline!r}; there are {', '.join(sorted(values))}")
     counts = np.isfinite(log_table(values)).sum(axis=0)
@@ -429,3 +430,86 @@ def diagnose(
         warnings += carry_over(kept, previous_treatments(positions))
     rest = without_blocks(log_table(kept))
     return warnings + modes(rest[np.isfinite(rest)])
+
+
+_LEVEL = 0.01
+_SMALLEST_CHANGE = 0.02
+
+
+def warm_up(first: ArrayLike, second: ArrayLike) -> tuple[Warning, ...]:
+    """Compare the first half of the measured time with the second, by one positive value of each per run.
+
+    Warn ``"warm-up"`` if they differ by at least 2 % at a level of 1 %.
+    """
+    a, b = as_sample(first, "first half"), as_sample(second, "second half")
+    if len(a) != len(b):
+        raise UsageError(f"every run has two halves, got {len(a)} first and {len(b)} second ones")
+    d, atol = block_differences(b, a, "ratio")
+    interval = hodges_lehmann(d, _LEVEL, atol=atol)
+    change = math.expm1(interval.estimate)
+    if interval.p > _LEVEL or abs(change) < _SMALLEST_CHANGE:
+        return ()
+    text = (
+        f"the second half of a run differs by {change:+.1%} from the first (p = {interval.p:.2g}): the system was "
+        "still warming up; lengthen the warm-up"
+    )
+    return (Warning("warm-up", text),)
+
+
+def coarse_quantile(
+    resolution: float,
+    value: float,
+    relative_margin: float,
+    what: str = "the quantile",
+    finer: str = "use per-request data, or a finer histogram (fortio -r)",
+) -> tuple[Warning, ...]:
+    """Warn ``"coarse-quantile"`` if a quantile is known less exactly than the margin (0.05 for 5 %) requires.
+
+    `resolution` is the width of the histogram's bucket that has the quantile, or the step of the clock, in the unit of
+    `value`. For a response that is no quantile, `what` names it and `finer` says how to make it more exact.
+    """
+    if not (resolution >= 0 and value > 0 and relative_margin > 0):
+        raise UsageError(
+            f"need resolution >= 0, value > 0 and margin > 0, got {resolution}, {value}, {relative_margin}"
+        )
+    if resolution <= relative_margin * value:
+        return ()
+    text = f"{what} is known only to {resolution / value:.1%}, the margin is {relative_margin:.1%}: {finer}"
+    return (Warning(COARSE_QUANTILE, text),)
+
+
+def repeated_values(values: ArrayLike, *, share: float = 0.5) -> tuple[Warning, ...]:
+    """Warn if fewer than a `share` of the values differ, because the measurement is too coarse.
+
+    Values that are all zero (a structural zero) cause no warning.
+    """
+    sample = np.sort(as_sample(values))
+    tolerance = RESOLUTION * float(np.abs(sample).max())
+    different = 1 + int((np.diff(sample) > tolerance).sum())
+    if not sample.any() or different >= share * len(sample):
+        return ()
+    text = f"{len(sample)} runs show {different} different values: too coarse for ranks; use a finer measurement"
+    return (Warning("repeated-values", text),)
+
+
+def varying_factors(groups: Sequence[Hashable], factors: Mapping[str, Sequence[Hashable]]) -> tuple[Warning, ...]:
+    """Warn of factors (image, node, version) that should be the same for all runs of a group and are not.
+
+    `groups` has each run's treatment, or its treatment and load; every factor has one value per run.
+    """
+    warnings = []
+    for factor, levels in factors.items():
+        if len(levels) != len(groups):
+            raise UsageError(f"factor {factor!r} has {len(levels)} values for {len(groups)} runs")
+        seen: dict[Hashable, Counter[Hashable]] = {}
+        for group, level in zip(groups, levels, strict=True):
+            seen.setdefault(group, Counter())[level] += 1
+        for group, counts in seen.items():
+            if len(counts) > 1:
+                listed = ", ".join(f"{level} ({n})" for level, n in counts.items())
+                text = (
+                    f"{factor} varies inside {group}: {listed}; its effect is mixed with the noise; keep it the same, "
+                    "or make it a treatment"
+                )
+                warnings.append(Warning("varying-factor", text))
+    return tuple(warnings)

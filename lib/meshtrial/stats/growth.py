@@ -1,17 +1,17 @@
 """How a response grows with the size of the system: exponent, marginal cost, knee, and two treatments compared.
 
-The block is the unit here as everywhere. One pass over the ladder of sizes gives one slope; the slopes of the blocks
-go through the exact signed-rank test. Pooling all points of all blocks into one regression would count every rung as a
-replicate, and its standard error would be too small.
+The block is the unit. One pass over the ladder of sizes gives one slope, and the slopes of the blocks go through the
+exact signed-rank test. One regression over all points would count every size as a replicate, and its standard error
+would be too small.
 
-A knee is a continuous two-piece line, its bend found by least squares. Two signed-rank tests over the blocks must show
-it: that growth bends at all (of the blocks' curvature: the place of the bend is chosen by the data, so its change of
-slope cannot test itself), and that it bends at one place: two lines must lie closer to the blocks than smooth growth
-does (power laws with an offset and a shift, queues), both shaped by the other blocks alone. Without the second, smooth
-growth had a knee in 50 to 100 % of studies; with it in 12 % at the most and mostly in none (8 blocks, nine curves,
-noise 1 and 3 %), but for an exponential on five rungs, each twice the last (26 %). Where the bend lies comes with an
-interval from resampling whole blocks, which describes and decides nothing; it covers about 85 % at 6 blocks and 93 % at
-10 (simulated).
+A knee is the bend of a continuous two-piece line, found by least squares. Two signed-rank tests over the blocks must
+show it. The first tests whether growth bends at all, by the blocks' curvature: the data choose the place of the bend,
+so its change of slope cannot test itself. The second tests whether it bends at one place: two lines must fit the blocks
+better than smooth growth (power laws with offset and shift, queues), both fitted to the other blocks.
+Without the second test, smooth growth had a knee in 50 to 100 % of simulated studies. With it, at most 12 % had one and
+mostly none (8 blocks, nine curves, noise 1 and 3 %), except for an exponential on five sizes, each twice the last
+(26 %). The place of the bend has an interval from resampling whole blocks, which decides nothing; it covers about 85 %
+at 6 blocks and 93 % at 10 (simulated).
 """
 
 from __future__ import annotations
@@ -29,58 +29,52 @@ from meshtrial.stats.comparison import Warning
 from meshtrial.stats.contrast import paired_t_interval
 from meshtrial.stats.intervals import hodges_lehmann
 from meshtrial.stats.multiplicity import smallest_n
-from meshtrial.stats.power import blocks_for_difference, detectable_effect
+from meshtrial.stats.power import detectable_effect, upper_sd
 from meshtrial.stats.ranktests import FloatArray, equivalence_p, signed_rank_p
 
 _ATOL = 1e-12
 _BEND_LEVEL = 0.01
-# A prediction may be bent by this share, or it is held within an envelope that goes no further than so many times the
-# largest size.
+# Largest share by which curvature may change a prediction, and the largest multiple of the largest size at which the
+# envelope of curves may be read.
 _BENT, _UNBOUNDED = 0.1, 2
-# Smooth growth is (x + shift)^exponent, or that of what is left up to a limit: (limit - x)^-exponent, as in a queue.
-_SHIFTS = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0)  # of the largest size
+# Smooth growth is (x + shift)^exponent, or (limit - x)^-exponent as in a queue; both in units of the largest size.
+_SHIFTS = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0)
 _LIMITS = (1.02, 1.1, 1.3, 2.0, 4.0)
 _EXPONENTS = np.concatenate([-np.geomspace(4, 0.1, 12), np.linspace(0.1, 2, 20), np.geomspace(2.2, 12, 10)])
 
 
 @dataclass(frozen=True, slots=True)
 class Slope:
-    """A slope with the block as the unit."""
+    """A slope, with the block as the unit."""
 
     # Hodges-Lehmann estimate of the block slopes and its interval
     estimate: float
     low: float
     high: float
-    confidence: float  # that the interval achieves
+    confidence: float  # achieved by the interval
     p: float  # exact p-value against `null`
     null: float  # slope that the test is against
     n: int  # blocks
     blocks: tuple[float, ...]  # the slope of every block
-    method: str  # how the interval was made
-    warnings: tuple[Warning, ...]  # what a reader must know
+    method: str  # how the interval was computed
+    warnings: tuple[Warning, ...]
 
     @property
-    def shown(self) -> bool:
+    def significant(self) -> bool:
         """Whether the interval excludes the null."""
         return not self.low <= self.null <= self.high
 
     def smallest_found(self, alpha: float) -> float | None:
-        """Distance from the null that so many blocks find with a power of 80 %; None below the exact test's floor."""
+        """Distance from the null that this number of blocks finds with a power of 80 %; None below the test's floor.
+
+        It is planned with the upper confidence limit of the noise. With the estimate itself, its power was 66 to 79 %.
+        """
         effect = detectable_effect(self.n, alpha=alpha)
-        return None if effect is None else effect * self._sd
-
-    def blocks_of_a_new_study(self, alpha: float) -> int | None:
-        """Blocks, more than were run, that find the estimate with a power of 80 %; None where that is the null."""
-        effect = abs(self.estimate - self.null)
-        return max(self.n + 1, blocks_for_difference(self._sd, effect, alpha=alpha)) if effect > 0 else None
-
-    @property
-    def _sd(self) -> float:
-        return float(np.std(self.blocks, ddof=1))
+        return None if effect is None else effect * upper_sd(float(np.std(self.blocks, ddof=1)), self.n)
 
 
 def ladder(x: ArrayLike, y: ArrayLike, *, fewest: int = 2) -> tuple[FloatArray, FloatArray]:
-    """A checked ladder of at least `fewest` different sizes, and the (blocks, sizes) table of a response on it."""
+    """Check a ladder of at least `fewest` different sizes; return the sizes and the (blocks, sizes) table."""
     sizes, table = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if sizes.ndim != 1 or table.ndim != 2 or table.shape[1] != len(sizes):
         raise UsageError(f"need sizes (k,) and values (blocks, k), got shapes {sizes.shape} and {table.shape}")
@@ -92,14 +86,14 @@ def ladder(x: ArrayLike, y: ArrayLike, *, fewest: int = 2) -> tuple[FloatArray, 
 
 
 def block_slopes(x: FloatArray, y: FloatArray) -> FloatArray:
-    """Least-squares slope of every row of `y` (blocks, k) on `x` (k,)."""
+    """Return the least-squares slope of every row of `y` (blocks, k) on `x` (k,)."""
     centred = x - x.mean()
     slopes: FloatArray = y @ centred / (centred @ centred)
     return slopes
 
 
 def slope_over_blocks(values: FloatArray, null: float, alpha: float, extra: tuple[Warning, ...] = ()) -> Slope:
-    """Estimate, interval and p-value from one value a block; a t interval below the exact test's floor."""
+    """Return estimate, interval and p-value from one value per block; a t interval below the exact test's floor."""
     n, floor = len(values), smallest_n(1, alpha)
     scale = max(1.0, float(np.abs(values).max()))
     result = hodges_lehmann(values, alpha, null=null, atol=_ATOL * scale)
@@ -109,13 +103,13 @@ def slope_over_blocks(values: FloatArray, null: float, alpha: float, extra: tupl
         mean, sd = float(values.mean()), float(values.std(ddof=1))
         low, high = paired_t_interval(mean, sd, n, alpha)
         confidence, method = 1 - alpha, "t over blocks, model-based, provisional"
-        text = f"{n} blocks cannot reach p = {alpha:g}: run at least {floor}"
+        text = f"{n} blocks cannot reach p = {alpha:g}; run at least {floor}"
         warnings = (Warning("below-floor", text), *extra)
     return Slope(result.estimate, low, high, confidence, result.p, null, n, tuple(values.tolist()), method, warnings)
 
 
 def bend_p(x: FloatArray, y: FloatArray) -> float:
-    """Exact p-value that the blocks' curves over three sizes or more do not bend: a test of quadratic coefficients."""
+    """Return the exact p-value that curves over three or more sizes do not bend, by their quadratic coefficients."""
     curve = np.polyfit((x - x.mean()) / np.ptp(x), y.T, 2)[0]
     return signed_rank_p(curve, "two-sided", _ATOL * max(1.0, float(np.abs(y).max())))
 
@@ -131,19 +125,19 @@ class Knee:
     at: float
     low: float
     high: float
-    # Slopes on both sides, in the response's unit a unit of size
+    # Slopes on both sides, in the response's unit per unit of size
     before: float
     after: float
     p: float  # exact p-value that growth does not bend
-    # One-sided p-value that smooth growth lies as close to the blocks as two lines do. Blocks shape each other's
-    # curves, so it is not exact.
+    # One-sided p-value that smooth growth fits the blocks as well as two lines do. It is not exact, because the blocks
+    # fit each other's curves.
     p_smooth: float
-    found: bool  # whether neither is above alpha; otherwise `at` means nothing
-    warnings: tuple[Warning, ...]  # what a reader must know
+    found: bool  # whether both p-values are at most alpha; otherwise `at` means nothing
+    warnings: tuple[Warning, ...]
 
 
 def _projectors(sizes: FloatArray, grid: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """For every bend of the grid: coefficients (g, 3, k) and residual projector (g, k, k) of the two-piece line."""
+    """Return coefficients (g, 3, k) and residual projectors (g, k, k) of two-piece lines, one per bend of the grid."""
     hinge = np.maximum(sizes[None, :] - grid[:, None], 0.0)
     design = np.stack(
         [np.ones_like(hinge), np.broadcast_to(sizes - sizes.mean(), hinge.shape), hinge], axis=2
@@ -154,17 +148,17 @@ def _projectors(sizes: FloatArray, grid: FloatArray) -> tuple[FloatArray, FloatA
 
 
 def find_knee(x: ArrayLike, y: ArrayLike, rng: np.random.Generator, *, alpha: float = 0.05, draws: int = 1000) -> Knee:
-    """Locate a change of slope of the responses (blocks, k), or of their logs, on a ladder of at least five sizes.
+    """Locate a change of slope in responses (blocks, k), or in their logs, on a ladder of at least five sizes.
 
-    UsageError with fewer: a bend between too few points can always be fitted. `rng` resamples whole blocks, in so many
-    drawn studies.
+    `rng` resamples whole blocks `draws` times. Raise UsageError with fewer sizes: a bend between too few points can
+    always be fitted.
     """
     sizes, table = ladder(x, y, fewest=5)
     if len(sizes) != len(np.unique(sizes)):
         raise UsageError("every size appears once on the ladder; average repeats of a size inside its block")
     order = np.argsort(sizes)
     sizes, table = sizes[order], table[:, order]
-    # two points on each side fix a line; a bend further out could not be told from noise of one rung
+    # Two points on each side determine a line; a bend further out cannot be distinguished from noise of one size.
     grid = np.linspace(sizes[1], sizes[-2], _GRID)
     solve, away = _projectors(sizes, grid)
     at, slope, change = _fit(table.mean(axis=0)[None, :], grid, solve, away)
@@ -172,29 +166,29 @@ def find_knee(x: ArrayLike, y: ArrayLike, rng: np.random.Generator, *, alpha: fl
     spots = _fit(table[picks].mean(axis=1), grid, solve, away)[0]
     low, high = (float(v) for v in np.quantile(spots, [alpha / 2, 1 - alpha / 2]))
     p, p_smooth = bend_p(sizes, table), _smooth_p(sizes, table, grid, solve, away)
-    shown = max(p, p_smooth) <= alpha
+    found = max(p, p_smooth) <= alpha
     warnings = []
     n, floor = len(table), smallest_n(1, alpha)
     if n < floor:
         warnings.append(Warning("below-floor", f"{n} blocks cannot show a bend: run at least {floor}"))
     elif p > alpha:
-        warnings.append(Warning("no-knee", "a straight line was not refuted: extend the ladder to larger sizes"))
-    elif not shown:
-        text = f"growth bends, but two lines are not shown to fit better than a smooth curve (p = {p_smooth:.2g})"
+        warnings.append(Warning("no-knee", "the test found no bend: extend the ladder to larger sizes"))
+    elif not found:
+        text = f"growth bends, but two lines do not fit significantly better than a smooth curve (p = {p_smooth:.2g})"
         warnings.append(Warning("no-knee", f"{text}: add sizes where it bends"))
     elif at[0] in (grid[0], grid[-1]):
-        warnings.append(Warning("knee-at-edge", "the bend lies at the end of the ladder: add sizes on that side"))
+        warnings.append(Warning("knee-at-edge", "the bend is at the end of the ladder: add sizes on that side"))
     before, after = float(slope[0]), float(slope[0] + change[0])
-    return Knee(float(at[0]), low, high, before, after, p, p_smooth, shown, tuple(warnings))
+    return Knee(float(at[0]), low, high, before, after, p, p_smooth, found, tuple(warnings))
 
 
 def _smooth_p(sizes: FloatArray, table: FloatArray, grid: FloatArray, solve: FloatArray, away: FloatArray) -> float:
-    """Whether blocks lie closer to the two-piece line of the other blocks than to their smooth curve.
+    """Return the p-value that a block is no closer to the two-piece line of the others than to their smooth curve.
 
-    A block brings its own height and scale to either shape, so neither has more freedom in it than the other.
+    Height and scale of either shape are fitted to the block, so both shapes have the same freedom.
     """
     total = table.sum(axis=0)
-    others = (total - table) / (len(table) - 1)  # a mean curve for every block, without itself
+    others = (total - table) / (len(table) - 1)  # for every block the mean curve of the others
     at, slope, change = _fit(others, grid, solve, away)
     broken = slope[:, None] * sizes + change[:, None] * np.maximum(sizes - at[:, None], 0.0)
     shapes = _smooth_shapes(sizes / sizes.max())
@@ -204,14 +198,14 @@ def _smooth_p(sizes: FloatArray, table: FloatArray, grid: FloatArray, solve: Flo
 
 
 def _smooth_shapes(x: FloatArray) -> FloatArray:
-    """Smooth growth of many kinds: (shapes, k), for sizes up to 1."""
+    """Return many kinds of smooth growth, (shapes, k), for sizes up to 1."""
     up = [(x + shift) ** e for shift in _SHIFTS for e in _EXPONENTS if x.min() + shift > 0 or e > 0]
     left = [(limit - x) ** -e for limit in _LIMITS for e in _EXPONENTS if e > 0]
     return np.array(up + left)
 
 
 def _misfits(curves: FloatArray, shapes: FloatArray) -> FloatArray:
-    """Sum of squares that the best height and scale of its shape leave of every curve: (m, k) and (m, k) to (m,)."""
+    """Return the residual sums of squares (m,) of curves (m, k) at the best height and scale of shapes (m, k)."""
     y, x = (a - a.mean(axis=1, keepdims=True) for a in (curves, shapes))
     along = (x * y).sum(axis=1) ** 2 / np.maximum((x * x).sum(axis=1), np.finfo(float).tiny)
     left: FloatArray = (y * y).sum(axis=1) - along
@@ -221,7 +215,7 @@ def _misfits(curves: FloatArray, shapes: FloatArray) -> FloatArray:
 def _fit(
     curves: FloatArray, grid: FloatArray, solve: FloatArray, away: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Best bend of every curve (m, k): its place, the slope before it, and the change of slope."""
+    """Return the best bend of every curve (m, k): its place, the slope before it, and the change of slope."""
     misfit = np.stack([((curves @ one) ** 2).sum(axis=1) for one in away], axis=1)  # (m, g)
     best = misfit.argmin(axis=1)
     parts = np.einsum("mck,mk->mc", solve[best], curves)
@@ -230,10 +224,10 @@ def _fit(
 
 @dataclass(frozen=True, slots=True)
 class PowerLaw:
-    """y proportional to x^exponent, judged against 1."""
+    """y proportional to x^exponent, compared with exponent 1."""
 
     exponent: Slope  # log-log slope; p against 1
-    # `"superlinear"`, `"sublinear"`, `"about linear"` (shown to lie within the margin of 1) or `"inconclusive"`
+    # `"about linear"`: shown to lie within the margin around 1
     verdict: Literal["superlinear", "sublinear", "about linear", "inconclusive"]
     p_linear: float | None  # two one-sided tests that the exponent lies within the margin of 1; None without a margin
 
@@ -245,10 +239,10 @@ def _logs(sizes: FloatArray, table: FloatArray) -> tuple[FloatArray, FloatArray]
 
 
 def power_law(x: ArrayLike, y: ArrayLike, *, alpha: float = 0.05, margin: float | None = None) -> PowerLaw:
-    """Exponent of growth, and whether it is more or less than linear; warns where the log-log line bends.
+    """Return the exponent of growth and whether it is above or below 1; warn if the log-log line bends.
 
-    `x` are sizes, endpoints or requests a second, `y` the response (blocks, k), all positive. Exponents within 1 -
-    margin and 1 + margin count as linear. UsageError if the ladder cannot be used or a value is not positive.
+    `x` are sizes, endpoints or requests per second, `y` the responses (blocks, k), all positive. Exponents between
+    1 - margin and 1 + margin count as linear. Raise UsageError if the ladder cannot be used or a value is not positive.
     """
     sizes, table = _logs(*ladder(x, y))
     exponent = slope_over_blocks(block_slopes(sizes, table), 1.0, alpha, _bend(sizes, table, alpha))
@@ -266,16 +260,16 @@ def power_law(x: ArrayLike, y: ArrayLike, *, alpha: float = 0.05, margin: float 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A line through every block: straight, or straight on logarithmic axes."""
+    """A line through the values of every block, straight or straight on logarithmic axes."""
 
     form: Literal["straight line", "power law"]
-    # (blocks,): of each block, and its height at the mean of the sizes; logarithms for a power law
+    # (blocks,): slope and height at the mean size of each block; logarithms for a power law
     slopes: FloatArray
     at_middle: FloatArray
-    middle: float  # that mean
+    middle: float  # mean size, or mean of the logarithms
 
     def at(self, size: float) -> FloatArray:
-        """Every block's value at a size."""
+        """Return every block's value at a size."""
         if self.form == "straight line":
             return self.at_middle + self.slopes * (size - self.middle)
         value: FloatArray = np.exp(self.at_middle + self.slopes * (math.log(size) - self.middle))
@@ -283,10 +277,9 @@ class Curve:
 
 
 def closest_curve(x: ArrayLike, y: ArrayLike) -> Curve:
-    """The straight line or the power law through every block, whichever lies closer to the values.
+    """Return the straight line or the power law, whichever has the smaller mean square error.
 
-    Closer by the mean square of the error. A value that is not positive has no power law, and two sizes lie on both:
-    then the straight line.
+    It is the straight line if a value is not positive, or if two sizes lie on both.
     """
     sizes, table = ladder(x, y)
     line, law = _line(sizes, table), _law(sizes, table)
@@ -315,18 +308,18 @@ def _law(sizes: FloatArray, table: FloatArray) -> Curve | None:
 class AtSize:
     """How much more a treatment takes than its baseline at a size that need not have been measured."""
 
-    # The estimate and its interval over blocks; None where the measured sizes say nothing of one so far away
+    # Estimate and interval over blocks; None if the measured sizes do not allow a prediction so far away
     slope: Slope | None
-    # Whether curvature is shown to move a straight line by less than a tenth there. The interval is then the line's,
-    # widened by the curvature that the blocks leave open; else it is the envelope of straight lines, parabolas and
-    # power laws.
+    # Whether curvature is shown to change a straight line by less than a tenth there. If so, the interval is the
+    # line's, widened by the remaining uncertainty of the curvature; else it is the envelope of straight lines,
+    # parabolas and power laws.
     bounded: bool
 
 
 def at_size(x: ArrayLike, treatment: ArrayLike, baseline: ArrayLike, size: float, *, alpha: float = 0.05) -> AtSize:
-    """Predict a difference at a size, from blocks (b, k) of both at the sizes (k,).
+    """Predict a difference at a size, from blocks (b, k) of both treatments at the sizes (k,).
 
-    UsageError if the ladders cannot be used.
+    Raise UsageError if the ladders cannot be used.
     """
     (sizes, t), (_, b) = ladder(x, treatment), ladder(x, baseline)
     straight, laws = _line(sizes, t - b).at(size), [_law(sizes, table) for table in (t, b)]
@@ -348,19 +341,19 @@ def at_size(x: ArrayLike, treatment: ArrayLike, baseline: ArrayLike, size: float
 
 
 def _parabola(sizes: FloatArray, table: FloatArray, size: float) -> FloatArray:
-    """Every block's value at a size, by the parabola through its values."""
+    """Return every block's value at a size, by the least-squares parabola through its values."""
     coefficients = np.polyfit((sizes - sizes.mean()) / np.ptp(sizes), table.T, 2)
     values: FloatArray = np.polyval(coefficients, (size - sizes.mean()) / np.ptp(sizes))
     return values
 
 
 def _bend(sizes: FloatArray, table: FloatArray, alpha: float) -> tuple[Warning, ...]:
-    """Warn where the blocks agree that the log-log line is curved, and where they are too few to."""
+    """Warn if the blocks show that the log-log line is curved, or if they are too few to show it."""
     n = len(table)
     if len(np.unique(sizes)) < 3 or n < smallest_n(1, alpha):
         return ()
     if n < smallest_n(1, _BEND_LEVEL):
-        text = f"{n} blocks are too few to see at {_BEND_LEVEL:.0%} whether growth bends: judge it by the figure"
+        text = f"{n} blocks are too few to test at {_BEND_LEVEL:.0%} whether growth bends; look at the figure"
         return (Warning("bend-unseen", text),)
     p = bend_p(sizes, table)
     if p > _BEND_LEVEL:
@@ -372,15 +365,15 @@ def _bend(sizes: FloatArray, table: FloatArray, alpha: float) -> tuple[Warning, 
 
 
 def marginal_cost(x: ArrayLike, y: ArrayLike, *, alpha: float = 0.05) -> Slope:
-    """What one more unit of size costs, in the response's unit; p is against a cost of zero."""
+    """Return the cost of one more unit of size, in the response's unit; its p-value is against zero."""
     return slope_over_blocks(block_slopes(*ladder(x, y)), 0.0, alpha)
 
 
 def marginal_costs(sizes: Mapping[str, ArrayLike], y: ArrayLike, *, alpha: float = 0.05) -> dict[str, Slope]:
-    """Costs of several sizes that vary together (endpoints, thousands of requests a second), each with the others held.
+    """Return the costs of sizes that vary together (endpoints, 1000 requests per second), the others held fixed.
 
-    All sizes are those of the same k rungs, `y` is the response (blocks, k). UsageError if the sizes rise in step, so
-    that their costs cannot be told apart.
+    All sizes belong to the same k loads; `y` is the response (blocks, k). Raise UsageError if the sizes rise in step,
+    so that their costs cannot be separated.
     """
     names = list(sizes)
     columns = [ladder(sizes[name], y)[0] for name in names]
@@ -389,15 +382,15 @@ def marginal_costs(sizes: Mapping[str, ArrayLike], y: ArrayLike, *, alpha: float
     scaled = design / np.abs(design).max(axis=0)
     if len(design) <= len(names) + 1 or np.linalg.cond(scaled) > 1e8:
         raise UsageError(
-            f"{' and '.join(names)} rise in step or have too few rungs: their costs cannot be told apart; "
-            "vary one while the other stays"
+            f"{' and '.join(names)} rise in step or have too few sizes, so their costs cannot be separated; "
+            "vary one while the other is fixed"
         )
     slopes = np.linalg.lstsq(scaled, table.T, rcond=None)[0] / np.abs(design).max(axis=0)[:, None]
     return {name: slope_over_blocks(slopes[i + 1], 0.0, alpha) for i, name in enumerate(names)}
 
 
 def compare_exponents(x: ArrayLike, treatment: ArrayLike, baseline: ArrayLike, *, alpha: float = 0.05) -> Slope:
-    """Exponent of the treatment less that of the baseline, paired by block: their ratio grows like x to this power."""
+    """Return the treatment's exponent minus the baseline's, by block: their ratio grows like x to this power."""
     sizes, t = _logs(*ladder(x, treatment))
     _, b = _logs(*ladder(x, baseline))
     if t.shape != b.shape:

@@ -1,8 +1,8 @@
-"""Many contrasts, one error rate: step-down max-T or Holm inside a family, Benjamini-Hochberg for what is explored.
+"""Many contrasts, one error rate: max-T or Holm for a primary family, Benjamini-Hochberg for an exploratory one.
 
-An exact test has a floor. Holm's correction raises it with every contrast, for it knows nothing of how contrasts hang
-together; max-T does not, for one flip of a block's sign is a flip in all contrasts. `smallest_n` says before the first
-run how many blocks a family needs at the least.
+An exact test has a floor. Holm's correction raises it with every contrast, because it ignores how contrasts depend on
+each other. Max-T does not: flipping a block's sign flips it in all contrasts. `smallest_n` gives the fewest blocks that
+a family needs, before the first run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 from meshtrial.errors import UsageError
 from meshtrial.stats.ranktests import FloatArray, doubled_midranks
 
-# All 2^(n-1) patterns of signs up to here; beyond it as many are drawn, which costs no more than 1e-5 in a p-value.
+# All 2^(n-1) patterns of signs up to this number of blocks; beyond it random ones, which move a p-value by at most
+# 1e-5.
 _EXACT_BLOCKS = 17
 _DRAWN = 2**16
 
@@ -31,10 +32,10 @@ def _family(p: ArrayLike) -> FloatArray:
 
 
 def holm(p: ArrayLike) -> FloatArray:
-    """Step-down adjusted p-values of a family (Holm 1979): family-wise error under any dependence.
+    """Return step-down adjusted p-values of a family (Holm 1979): family-wise error under any dependence.
 
     Equals ``statsmodels.stats.multitest.multipletests(p, method="holm")``, which runs Python's whole garbage collector
-    on every call: 75 ms, where a calibration corrects 8000 families.
+    at every call: 75 ms, and a calibration corrects 8000 families.
     """
     values = _family(p)
     order = np.argsort(values, kind="stable")
@@ -44,9 +45,9 @@ def holm(p: ArrayLike) -> FloatArray:
     return adjusted
 
 
-@lru_cache(maxsize=4)  # of 65,537 n bytes at the most: 46 MB at 700 blocks
+@lru_cache(maxsize=4)  # at most 65,537 n bytes each: 46 MB at 700 blocks
 def _flips(n: int) -> NDArray[np.int8]:
-    """Patterns of signs of n blocks, first what was observed; s and -s give the same, so one block keeps its own."""
+    """Return patterns of signs, the observed one first; s and -s are equivalent, so one block keeps its sign."""
     if n <= _EXACT_BLOCKS:
         codes = np.arange(2 ** (n - 1))[:, None] >> np.arange(n) & 1
     else:
@@ -56,10 +57,11 @@ def _flips(n: int) -> NDArray[np.int8]:
 
 
 def _flipped(signs: NDArray[np.int8], rows: FloatArray) -> FloatArray:
-    """Sizes of the sums of rows (m, n) under all patterns (s, n): (s, m).
+    """Return the absolute sums (s, m) of rows (m, n) under all patterns of signs (s, n).
 
-    Some patterns at a time: OpenBLAS divides no product of up to 2^18 multiplications among threads. Its threads spin
-    while they wait, so beside other programs a larger product costs up to a hundred times its own CPU time.
+    The patterns are processed in parts: OpenBLAS uses one thread for products of up to 2^18 multiplications. Its
+    threads spin while they wait, so beside other programs a larger product costs up to a hundred times its own CPU
+    time.
     """
     parts = np.array_split(signs, max(1, signs.size * len(rows) // 2**17))
     return np.concatenate([np.abs(part.astype(np.float64) @ rows.T) for part in parts])
@@ -76,28 +78,28 @@ def _signed_ranks(d: FloatArray, atol: float) -> FloatArray:
 
 
 def step_down_max_t(differences: Sequence[FloatArray], atol: Sequence[float]) -> FloatArray:
-    """Adjusted p-values of contrasts over the same blocks, by flipping the signs of whole blocks in all of them.
+    """Return adjusted p-values of contrasts over the same blocks, by flipping the signs of whole blocks in all of them.
 
-    The statistic of a contrast is its signed-rank sum over what chance makes of it; equal ones are told apart by the
-    size of t. Under the hypothesis that the differences of the true nulls are symmetric about zero, jointly, every
-    pattern of signs was as probable as the one observed, and the p-value is the share of patterns in which the largest
-    statistic, of all contrasts that are not rejected yet, is as large as the observed one (Westfall and Young,
-    Resampling-Based Multiple Testing, 1993, algorithm 2.8; Romano & Wolf, J. Am. Stat. Assoc. 100, 2005).
+    The statistic of a contrast is its signed-rank sum over its standard deviation; the size of t breaks ties. If the
+    differences of the true nulls are jointly symmetric about zero, every pattern of signs was as probable as the
+    observed one. The p-value is the share of patterns in which the largest statistic of the contrasts that are not yet
+    rejected reaches the observed one. Sources: Westfall and Young, Resampling-Based Multiple Testing, 1993, algorithm
+    2.8; Romano & Wolf, J. Am. Stat. Assoc. 100, 2005.
 
-    Of each contrast one difference a block, on a scale of its own, and in `atol` what is tied and what is zero. Exact
-    for 17 blocks and fewer, at least 2^(1-n); beyond that from 65,536 patterns, at least 1 in 65,537.
+    `differences` has one array per contrast, on any scale, with one value per block; `atol` the tolerance for ties and
+    zeros of each. Exact up to 17 blocks, at least 2^(1-n); beyond that from 65,536 patterns, at least 1 in 65,537.
     """
     d = np.stack(list(differences))
     ranks = np.stack([_signed_ranks(row, tied) for row, tied in zip(d, atol, strict=True)])
     spread, length = (np.sqrt((table**2).sum(axis=1)) for table in (ranks, d))
-    # A step of a rank sum is 2 or more here: what is added is less, so it decides between equal ones alone.
+    # Rank sums differ by 2 or more, so the smaller amount added here only breaks ties.
     tie = 0.5 / (spread.max(initial=1.0) * math.sqrt(d.shape[1]))
     signs = _flips(d.shape[1])
     flipped = _flipped(signs, ranks / np.where(spread > 0, spread, 1.0)[:, None])
     flipped += tie * _flipped(signs, d / np.where(length > 0, length, 1.0)[:, None])
     observed = flipped[0].copy()
     order = np.argsort(-observed, kind="stable")
-    # Of every pattern the largest statistic among this contrast and those that come after it.
+    # For every pattern, the largest statistic among this contrast and those after it.
     largest = np.maximum.accumulate(flipped[:, order[::-1]], axis=1)[:, ::-1]
     adjusted = np.empty(len(d))
     adjusted[order] = np.maximum.accumulate((largest >= observed[order] - 1e-12).mean(axis=0))
@@ -105,8 +107,8 @@ def step_down_max_t(differences: Sequence[FloatArray], atol: Sequence[float]) ->
 
 
 def benjamini_hochberg(p: ArrayLike) -> FloatArray:
-    """Step-up adjusted p-values (Benjamini & Hochberg 1995): false discovery rate."""
-    # statsmodels takes a moment to load, which commands that test nothing need not wait for
+    """Return step-up adjusted p-values (Benjamini & Hochberg 1995): false discovery rate."""
+    # statsmodels takes a moment to load, which commands without a test should not wait for.
     from statsmodels.stats.multitest import fdrcorrection
 
     adjusted: FloatArray = fdrcorrection(_family(p))[1]
@@ -120,7 +122,7 @@ def _check(m: int, alpha: float) -> None:
 
 @lru_cache(maxsize=1024)
 def smallest_n(m: int, alpha: float = 0.05, test: Literal["difference", "equivalence"] = "difference") -> int:
-    """Fewest blocks with which one of m contrasts can reach alpha, the family-wise error rate, after Holm.
+    """Return the fewest blocks with which one of m contrasts can reach alpha, the family-wise error rate, after Holm.
 
     For a difference two-sided, 2^(1-n) <= alpha/m; for equivalence two one-sided tests, 2^-n <= alpha/m.
     """
@@ -131,7 +133,7 @@ def smallest_n(m: int, alpha: float = 0.05, test: Literal["difference", "equival
 
 @lru_cache(maxsize=1024)
 def smallest_n_unpaired(m: int, alpha: float = 0.05) -> int:
-    """Fewest runs in each of two unpaired treatments: 2 / C(2n, n) <= alpha/m."""
+    """Return the fewest runs in each of two unpaired treatments: 2 / C(2n, n) <= alpha/m."""
     _check(m, alpha)
     n = 2
     while 2 / math.comb(2 * n, n) > alpha / m:

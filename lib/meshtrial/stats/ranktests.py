@@ -1,18 +1,15 @@
-"""Exact rank tests of paired differences and of two samples, ties included.
+"""Exact rank tests of paired differences and of two samples, with ties.
 
-At the n of a benchmark (5 to 30 blocks) an exact null distribution is cheap, so no approximation is used, but for more
-than 120 runs that are not paired, 120 blocks with ties and 1000 without. Paired:
-Wilcoxon's signed-rank test (1945), zeros dropped, tied sizes at their midrank, the p-value that of all 2^n sign
-patterns: the same as ``scipy.stats.wilcoxon(d, method="exact")`` without ties and zeros, and as
-``scipy.stats.wilcoxon(d, method=PermutationMethod(n_resamples=inf))`` with them; only some hundred times faster.
-Unpaired: Mann & Whitney's test (1947), for results that somebody already has. It cannot see that all runs of one
-treatment came before all runs of the other, and that order alone gives a third of false positives: the caller attaches
-that warning. 3 against 3 runs cannot go below p = 0.10; 6 against 6 reach 2/924. Equivalence: two one-sided tests
-(Schuirmann 1987); absence of a significant difference is never shown as sameness.
+At the n of a benchmark (5 to 30 blocks) an exact null distribution is cheap. Only beyond 120 unpaired runs, 120 blocks
+with ties or 1000 without is the normal limit used. Paired: Wilcoxon's signed-rank test (1945) with zeros dropped and
+ties at their midrank, over all 2^n sign patterns. It equals ``scipy.stats.wilcoxon(d, method="exact")`` without ties
+and zeros, and ``wilcoxon(d, method=PermutationMethod(n_resamples=inf))`` with them, a hundred times faster. Unpaired:
+Mann and Whitney's test (1947). It cannot detect that all runs of one treatment came before those of the other, and that
+order alone gives a third of false positives; the caller adds that warning. 3 against 3 runs cannot go below p = 0.10;
+6 against 6 reach 2/924. Equivalence: two one-sided tests (Schuirmann 1987).
 
-Null distributions come from dynamic programming. Ranks are carried doubled, so that midranks are whole numbers; tails
-are probabilities, not counts: for up to 53 observations they are exact in binary floating point, beyond that rounding
-is below 1e-12.
+Null distributions come from dynamic programming. Ranks are doubled, so that midranks are whole numbers. Tails are
+probabilities: up to 53 observations they are exact in binary floating point, beyond that rounding is below 1e-12.
 """
 
 from __future__ import annotations
@@ -30,19 +27,21 @@ from meshtrial.errors import UsageError
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-# Two samples together, or blocks with ties: each pattern of ties has a distribution of its own, and beyond it the exact
-# one takes seconds. The normal limit is as good there: p-values are within 1e-3 of the exact ones, without ties 1e-4.
+# Measurements do not resolve one part in 10^12: closer values are equal up to rounding, whatever their unit.
+RESOLUTION = 1e-12
+# Both samples together, or blocks with ties. Each pattern of ties has its own distribution, and beyond this number it
+# takes seconds. The normal limit is then within 1e-3 of the exact p-value, without ties within 1e-4.
 EXACT_RUNS = 120
-# Without ties all studies of so many blocks share one distribution; beyond it that takes seconds too.
+# Without ties all studies of this number of blocks share one distribution; a larger one takes seconds too.
 EXACT_BLOCKS = 1000
 
 
 def doubled_midranks(ordered: FloatArray, atol: float = 0.0) -> IntArray:
-    """Twice the midranks of ascending values; neighbours within `atol` are tied, so that rounding breaks no tie."""
+    """Return twice the midranks of ascending values; neighbours within `atol` are tied."""
     n = len(ordered)
     starts = np.flatnonzero(np.concatenate(([True], ordered[1:] - ordered[:-1] > atol)))
     counts = np.diff(np.concatenate((starts, [n])))
-    # the ranks start+1 .. start+count have the mean (2 start + count + 1) / 2
+    # The ranks start+1 .. start+count have the mean (2 start + count + 1) / 2.
     doubled: IntArray = np.repeat(2 * starts + counts + 1, counts)
     return doubled
 
@@ -54,19 +53,19 @@ def _tail_of(ranks: Iterable[int]) -> FloatArray:
         grown[: len(mass)] = mass / 2
         grown[rank:] += mass / 2
         mass = grown
-    tail: FloatArray = np.minimum(1.0, mass[::-1].cumsum()[::-1])  # which rounding may lift above 1
+    tail: FloatArray = np.minimum(1.0, mass[::-1].cumsum()[::-1])  # rounding may exceed 1
     return tail
 
 
-@lru_cache(maxsize=512)  # of at most 8 n (n + 1) bytes each, for the largest n 116 kB: 60 MB in all
+@lru_cache(maxsize=512)  # at most 8 n (n + 1) bytes each, 116 kB for the largest n: 60 MB in all
 def signed_rank_tail(doubled_ranks: tuple[int, ...]) -> FloatArray:
-    """P(2 T+ >= t), an element a t, when every sign is a fair coin; P(2 T+ <= t) is element ``sum - t`` by symmetry."""
+    """Return P(2 T+ >= t) by t if every sign is random; P(2 T+ <= t) is element ``sum - t`` by symmetry."""
     return _tail_of(doubled_ranks)
 
 
-@lru_cache(maxsize=64)  # of 4 n (n + 1) bytes each: a study asks for few n but the small ones
+@lru_cache(maxsize=64)  # 4 n (n + 1) bytes each; studies use few different n
 def clean_signed_rank_tail(n: int) -> FloatArray:
-    """P(T+ >= t) for n untied ranks 1..n, in whole (not doubled) ranks."""
+    """Return P(T+ >= t) by t for n untied ranks 1..n, in whole (not doubled) ranks."""
     if n <= EXACT_BLOCKS:
         return _tail_of(range(1, n + 1))
     total = n * (n + 1) // 2
@@ -74,12 +73,12 @@ def clean_signed_rank_tail(n: int) -> FloatArray:
     return tail
 
 
-@lru_cache(maxsize=256)  # of 232 kB each at the most
+@lru_cache(maxsize=256)  # at most 232 kB each
 def rank_sum_tails(doubled_ranks: tuple[int, ...], size: int) -> tuple[FloatArray, FloatArray]:
-    """P(2 W <= t) and P(2 W >= t), an element a t, for the sum W of `size` ranks drawn without replacement."""
+    """Return P(2 W <= t) and P(2 W >= t) by t for the sum W of `size` ranks drawn without replacement."""
     total = sum(doubled_ranks)
     # ways[k, t]: weight of all draws of k ranks so far with sum t, halved at every step to stay below 1; conditioning
-    # on k = size at the end divides the scale out again
+    # on k = size at the end removes that factor.
     ways = np.zeros((size + 1, total + 1))
     ways[0, 0] = 1.0
     reach = 0
@@ -97,14 +96,14 @@ Alternative = Literal["two-sided", "greater", "less"]
 
 
 def smallest_p(n: int, alternative: Alternative = "two-sided") -> float:
-    """Smallest p-value that n untied pairs can reach: 2^(1-n), one-sided 2^-n."""
+    """Return the smallest p-value of n untied pairs: 2^(1-n), one-sided 2^-n."""
     return min(1.0, 2.0 ** (1 - n)) if alternative == "two-sided" else 2.0**-n
 
 
 def as_sample(values: ArrayLike, name: str = "differences", *, worst: bool = False) -> FloatArray:
-    """The values as an array; refused where they are no finite, one-dimensional sample.
+    """Return the values as an array; raise UsageError if they are not a finite, one-dimensional sample.
 
-    With ``worst`` a value may be infinite: that of a run whose own failure ranks behind every other.
+    With `worst` a value may be infinite: that of a run that failed on its own and ranks behind every other.
     """
     sample = np.asarray(values, dtype=np.float64)
     if sample.ndim != 1 or len(sample) == 0:
@@ -117,16 +116,16 @@ def as_sample(values: ArrayLike, name: str = "differences", *, worst: bool = Fal
 
 
 def signed_rank_p(d: FloatArray, alternative: Alternative = "two-sided", atol: float = 0.0) -> float:
-    """Exact p-value that the differences, a checked sample, are symmetric about zero; ``"greater"``: they lie above.
+    """Return the exact p-value that a checked sample is symmetric about zero; ``"greater"``: it lies above.
 
-    Sizes no further apart than `atol` are tied, and sizes up to it are zero, which are dropped. 0 means exactly equal,
-    as in scipy. Plain Python: for the tens of blocks of a study it is several times faster than numpy.
+    Sizes no further apart than `atol` are tied, and sizes up to `atol` are zeros, which are dropped. With 0 only equal
+    values are tied, as in scipy. For tens of blocks plain Python is several times faster than numpy.
     """
     ordered = [value for value in sorted(d.tolist(), key=abs) if abs(value) > atol]
     statistic, last = 0, -1.0
     for rank, value in enumerate(ordered, 1):
         size = abs(value)
-        if rank > 1 and size - last <= atol:  # a tie
+        if rank > 1 and size - last <= atol:
             return _tied_p(np.array(ordered), alternative, atol)
         last = size
         if value > 0:
@@ -135,7 +134,7 @@ def signed_rank_p(d: FloatArray, alternative: Alternative = "two-sided", atol: f
 
 
 def _tied_p(ordered: FloatArray, alternative: Alternative, atol: float) -> float:
-    """Of differences by ascending size, in doubled ranks."""
+    """Return the p-value of differences by ascending size, in doubled ranks."""
     ranks = doubled_midranks(np.abs(ordered), atol)
     at = int(ranks[ordered > 0].sum())
     if len(ordered) <= EXACT_RUNS:
@@ -144,9 +143,9 @@ def _tied_p(ordered: FloatArray, alternative: Alternative, atol: float) -> float
 
 
 def _normal_limits(at: Any, squares: Any, n: int) -> tuple[Any, Any]:
-    """P(2 T+ <= at) and P(2 T+ >= at) of n tied differences, by the sum of their squared doubled ranks.
+    """Return the normal limits of P(2 T+ <= at) and P(2 T+ >= at), by the sum of the squared doubled ranks.
 
-    Ties are in the variance, and half a step of continuity.
+    The variance accounts for ties, and there is half a step of continuity correction.
     """
     away, spread = at - n * (n + 1) / 2, np.sqrt(squares) / 2
     return special.ndtr((away + 1) / spread), special.ndtr(-(away - 1) / spread)
@@ -161,44 +160,20 @@ def _one_p(less: float, greater: float, alternative: Alternative) -> float:
 
 
 def leave_one_out_p(d: FloatArray, alternative: Alternative = "two-sided", atol: float = 0.0) -> list[float]:
-    """Exact p-value without each of the differences in turn; `d` must already be a checked sample of two or more."""
-    values = d.tolist()
-    n = len(values)
-    order = sorted(range(n), key=[abs(value) for value in values].__getitem__)
-    total, last = 0, 0.0
-    for rank, i in enumerate(order, 1):
-        value = values[i]
-        if abs(value) - last <= atol:  # a zero or a tie: no short cut
-            if n > EXACT_RUNS:
-                return _tied_p_without_each(d, alternative, atol)
-            return [signed_rank_p(np.delete(d, k), alternative, atol) for k in range(n)]
-        last = abs(value)
-        if value > 0:
-            total += rank
-    # without the one of rank r all larger ones move down a rank: T+ loses r, and one for each positive above it
-    tail, left, above = clean_signed_rank_tail(n - 1), [0] * n, 0
-    for rank in range(n, 0, -1):
-        i = order[rank - 1]
-        if values[i] > 0:
-            left[i] = total - above - rank
-            above += 1
-        else:
-            left[i] = total - above
-    return [_tail_p(at, tail, alternative) for at in left]
-
-
-def _tied_p_without_each(d: FloatArray, alternative: Alternative, atol: float) -> list[float]:
-    """By the normal limit. Without one, those above it move down a rank and those tied with it half of one."""
+    """Return the p-value without each of the differences of a checked sample in turn; the normal limit beyond 120."""
+    if len(d) <= EXACT_RUNS:
+        return [signed_rank_p(np.delete(d, k), alternative, atol) for k in range(len(d))]
     kept = np.flatnonzero(np.abs(d) > atol)
     order = kept[np.abs(d[kept]).argsort(kind="stable")]
     ranks, positive = doubled_midranks(np.abs(d[order]), atol).astype(np.float64), d[order] > 0
     first, after = np.searchsorted(ranks, ranks, "left"), np.searchsorted(ranks, ranks, "right")
     positives, sums = (np.concatenate(([0.0], np.cumsum(v))) for v in (positive, ranks))
     tied, above = after - first - 1, len(ranks) - after
+    # Without one difference, those above it lose a rank and those tied with it half a rank.
     at = (positive * ranks).sum() - positive * ranks
     at -= 2 * (positives[-1] - positives[after]) + positives[after] - positives[first] - positive
     squares = (ranks**2).sum() - ranks**2 - 4 * (sums[-1] - sums[after] - above) + tied * (1 - 2 * ranks)
-    p = np.full(len(d), signed_rank_p(d, alternative, atol))  # a zero is dropped in any case
+    p = np.full(len(d), signed_rank_p(d, alternative, atol))  # a zero is dropped anyway
     less, greater = _normal_limits(at, squares, len(ranks) - 1)
     p[order] = [_one_p(*both, alternative) for both in zip(less, greater, strict=True)]
     return [float(value) for value in p]
@@ -206,21 +181,21 @@ def _tied_p_without_each(d: FloatArray, alternative: Alternative, atol: float) -
 
 @lru_cache(maxsize=4096)
 def critical_count(n: int, alpha: float) -> int:
-    """Largest k with 2 P(T+ <= k) <= alpha for n untied differences; -1 where no value of T+ rejects."""
+    """Return the largest k with 2 P(T+ <= k) <= alpha for n untied differences; -1 if no value of T+ rejects."""
     tail = clean_signed_rank_tail(n)
     lower = tail[::-1]  # P(T+ <= t), by symmetry
     return int(np.searchsorted(2.0 * lower, alpha, side="right")) - 1
 
 
 def smallest_p_unpaired(n_x: int, n_y: int) -> float:
-    """Smallest p-value of two untied samples: 2 / C(n_x + n_y, n_x)."""
+    """Return the smallest p-value of two untied samples: 2 / C(n_x + n_y, n_x)."""
     ways = math.comb(n_x + n_y, n_x)
-    one_sided = 1.0 / ways if ways < 2**1000 else math.exp(-math.log(ways))  # which may be too small for a float: 0
+    one_sided = 1.0 / ways if ways < 2**1000 else math.exp(-math.log(ways))  # 0 if too small for a float
     return min(1.0, 2.0 * one_sided)
 
 
 def _normal_tails(ranks: IntArray, size: int, doubled: int) -> tuple[float, float]:
-    """Both tails of the rank sum by its normal limit, with ties in the variance and half a step of continuity."""
+    """Return both tails of the rank sum by its normal limit, corrected for ties and for continuity."""
     n = len(ranks)
     mean, squares = size * (n + 1), float((ranks.astype(np.float64) ** 2).sum())
     spread = math.sqrt(size * (n - size) / (n * (n - 1)) * (squares - n * (n + 1) ** 2))
@@ -230,7 +205,7 @@ def _normal_tails(ranks: IntArray, size: int, doubled: int) -> tuple[float, floa
 
 
 def rank_sum_p(x: FloatArray, y: FloatArray, alternative: Alternative = "two-sided", atol: float = 0.0) -> float:
-    """Exact p-value of Mann and Whitney's test of two checked samples; ``"greater"``: x lies above y."""
+    """Return the exact p-value of Mann and Whitney's test of two checked samples; ``"greater"``: x lies above y."""
     pooled = np.concatenate((x, y))
     order = pooled.argsort(kind="stable")
     ranks = doubled_midranks(pooled[order], atol)
@@ -244,7 +219,7 @@ def rank_sum_p(x: FloatArray, y: FloatArray, alternative: Alternative = "two-sid
 
 
 def equivalence_p(differences: ArrayLike, low: float, high: float, *, atol: float = 0.0) -> float:
-    """p-value of "the centre lies outside (low, high)": the larger of two one-sided exact signed-rank tests."""
+    """Return the p-value of "the centre lies outside (low, high)": the larger of two one-sided signed-rank tests."""
     if not low < high:
         raise UsageError(f"equivalence margins must be in order, got {low} and {high}")
     d = as_sample(differences)

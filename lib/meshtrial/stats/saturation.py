@@ -1,8 +1,8 @@
-"""Capacity: the highest rate that a treatment keeps. Saturation is a result of its own, never a latency.
+"""Capacity: the highest rate that a treatment sustains. Saturation is a result of its own, never a latency.
 
-One ladder gives a bracket: the highest rate kept below every failed one, and the lowest rate that failed. Repeats give
-an interval for the median capacity by the sign test, which asks nothing of the distribution: from the brackets' lower
-ends to their upper ends, so the grain of the ladder is inside the interval.
+One series of rates gives a bracket: the highest sustained rate below every failed one, and the lowest failed rate.
+Repeats give an interval for the median capacity by the sign test, which assumes no distribution. It reaches from the
+brackets' lower ends to their upper ends and so includes the step between rates.
 """
 
 from __future__ import annotations
@@ -22,56 +22,56 @@ from meshtrial.stats.intervals import median_ranks
 class LoadStep:
     """One run at one rate."""
 
-    rate: float  # requests a second asked for
+    rate: float  # requested, in requests per second
     kept: float  # achieved over requested rate
-    ok: bool = True  # whether the other gates passed (errors, late sends)
+    ok: bool = True  # whether all other checks passed (errors, late sends)
 
     def __post_init__(self) -> None:
         if not (self.rate > 0 and math.isfinite(self.rate) and self.kept >= 0):
             raise UsageError(f"a rung needs a positive rate and a share of at least 0, got {self.rate} and {self.kept}")
 
     def holds(self, tolerance: float) -> bool:
-        """Whether the rate was delivered within the tolerance and the gates passed."""
+        """Whether the rate was achieved within the tolerance and the other checks passed."""
         return self.ok and self.kept >= 1 - tolerance
 
 
 @dataclass(frozen=True, slots=True)
 class Bracket:
-    """What one ladder shows: capacity lies in [low, high)."""
+    """What one series of rates shows: capacity lies in [low, high)."""
 
-    low: float  # highest rate kept below every failed one; 0 where even the lowest failed
-    high: float  # lowest rate that failed; infinite where none did
+    low: float  # highest sustained rate below every failed one; 0 if even the lowest failed
+    high: float  # lowest failed rate; infinite if none failed
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
     """Median capacity over repeats."""
 
-    estimate: float  # median over the repeats of the highest rate kept, requests a second
-    # Interval; 0 or infinite where the ladders ended first
+    estimate: float  # median over the repeats of the highest sustained rate, in requests per second
+    # Interval; 0 or infinite if the rates ended too early
     low: float
     high: float
-    confidence: float  # confidence that the interval achieves
+    confidence: float  # achieved by the interval
     n: int  # repeats
-    brackets: tuple[Bracket, ...]  # one a repeat
-    warnings: tuple[Warning, ...]  # what a reader must know
+    brackets: tuple[Bracket, ...]  # one per repeat
+    warnings: tuple[Warning, ...]
 
 
 def rates(history: Sequence[LoadStep], tolerance: float) -> dict[float, bool | None]:
-    """State of every rate tried: kept (True), failed (False), or failed once and to be repeated (None).
+    """Return the state of every rate tried: sustained (True), failed (False), or failed once and to be repeated (None).
 
-    A rate that fails is repeated once, as every run that fails a gate; it is kept if the repeat keeps it.
+    A rate that fails is repeated once, like every run that fails a check, and the repeat decides.
     """
     tries: dict[float, list[bool]] = {}
     for rung in history:
         tries.setdefault(rung.rate, []).append(rung.holds(tolerance))
-    return {rate: True if any(held) else False if len(held) > 1 else None for rate, held in tries.items()}
+    return {rate: True if any(results) else False if len(results) > 1 else None for rate, results in tries.items()}
 
 
 def bracket(history: Sequence[LoadStep], *, tolerance: float = 0.02) -> Bracket:
-    """Bracket the capacity from one ladder or search, in any order; a rate tried once and failed counts as failed."""
+    """Bracket the capacity by one series of rates in any order; a rate that failed its only try counts as failed."""
     if not history:
-        raise UsageError("a ladder without a run has no capacity")
+        raise UsageError("without a run there is no capacity")
     state = rates(history, tolerance)
     high = min((rate for rate, kept in state.items() if not kept), default=math.inf)
     low = max((rate for rate, kept in state.items() if kept and rate < high), default=0.0)
@@ -79,13 +79,13 @@ def bracket(history: Sequence[LoadStep], *, tolerance: float = 0.02) -> Bracket:
 
 
 def capacity(repeats: Sequence[Sequence[LoadStep]], *, alpha: float = 0.05, tolerance: float = 0.02) -> Capacity:
-    """Median capacity with its interval over repeated ladders, one a fresh deployment; UsageError without any.
+    """Return the median capacity over repeated series of rates, one per fresh deployment; UsageError without any.
 
-    Where the repeats cannot reach 1 - `alpha`, the interval is their whole range, with the confidence that this
-    achieves (three repeats: 75 %). `tolerance` is the largest missing share of the rate.
+    If the repeats cannot reach 1 - `alpha`, the interval is their whole range with its own confidence (three repeats:
+    75 %). `tolerance` is the largest missing share of the rate.
     """
     if not repeats:
-        raise UsageError("capacity needs at least one ladder")
+        raise UsageError("capacity needs at least one series of rates")
     brackets = tuple(bracket(history, tolerance=tolerance) for history in repeats)
     n = len(brackets)
     lows, highs = np.sort([b.low for b in brackets]), np.sort([b.high for b in brackets])
@@ -94,31 +94,31 @@ def capacity(repeats: Sequence[Sequence[LoadStep]], *, alpha: float = 0.05, tole
     warnings = []
     if confidence < 1 - alpha:
         needed = math.ceil(1 - math.log2(alpha))
-        text = f"{n} repeats reach {confidence:.0%} confidence, not {1 - alpha:.0%}: repeat at least {needed} times"
+        text = f"{n} repeats reach {confidence:.0%} confidence, not {1 - alpha:.0%}; repeat at least {needed} times"
         warnings.append(Warning("below-floor", text))
     if math.isinf(highs[-1]):
         warnings.append(
-            Warning("ladder-too-low", "the highest rate was kept: capacity lies above it; extend the ladder")
+            Warning("ladder-too-low", "the highest rate was sustained, so capacity is above it; add higher rates")
         )
     if lows[0] == 0:
-        warnings.append(Warning("ladder-too-high", "the lowest rate failed: capacity lies below it; start lower"))
+        warnings.append(Warning("ladder-too-high", "the lowest rate failed, so capacity is below it; start lower"))
     middle, low, high = float(np.median(lows)), float(lows[k - 1]), float(highs[n - k])
     return Capacity(middle, low, high, confidence, n, brackets, tuple(warnings))
 
 
 @dataclass(frozen=True, slots=True)
 class RateSearch:
-    """Adaptive search for the capacity: double until it fails, then halve the bracket on the log scale.
+    """Adaptive search for the capacity: double until a rate fails, then halve the bracket on the log scale.
 
-    A pure state machine: the next rate depends on the history alone, so a broken search goes on where it stopped.
+    The next rate depends on the history alone, so an interrupted search resumes where it stopped.
     """
 
-    # First rate to try, and the rates not to leave, requests a second
+    # First rate to try, and the highest and lowest one allowed, in requests per second
     start: float
     highest: float
     lowest: float = 1.0
-    factor: float = 2.0  # step while no bracket is known
-    resolution: float = 0.05  # relative width of the bracket to stop at, 0.05 for 5 %
+    factor: float = 2.0  # step until a bracket is known
+    resolution: float = 0.05  # relative width of the bracket at which the search ends
     tolerance: float = 0.02  # largest missing share of the rate
 
     def __post_init__(self) -> None:
@@ -129,7 +129,7 @@ class RateSearch:
             )
 
     def next_rate(self, history: Sequence[LoadStep]) -> float | None:
-        """The rate to try after every run so far; None where the search is over."""
+        """Return the rate to try after this history; None when the search is over."""
         if not history:
             return self.start
         state = rates(history, self.tolerance)
@@ -150,5 +150,5 @@ class RateSearch:
 
 
 def tidy(rate: float) -> float:
-    """Three digits: finer than any resolution worth searching for, and easier to read."""
+    """Return the rate with three digits, which is finer than any useful resolution."""
     return float(f"{rate:.3g}")

@@ -18,7 +18,7 @@ from meshtrial.errors import UsageError
 from meshtrial.stats.ranktests import FloatArray
 
 Order = Literal["randomised", "sequential"]
-_BURN_IN = 40  # 0.8^40 = 1e-4 of the start is left
+_BURN_IN = 40  # 0.8^40 = 1e-4 of the start remains
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Noise:
     ar_sd: float = 0.08  # stationary standard deviation of the AR(1) part
     drift: float = 0.15  # linear change from the first run to the last
     tail_sd: float = 0.055  # standard deviation of the t noise with 3 degrees of freedom
-    # Share of the runs that are hit, and the mean of the exponential shock
+    # Share of the runs with a shock, and the mean of the exponential shock
     shock_rate: float = 0.05
     shock_mean: float = 0.25
 
@@ -48,14 +48,12 @@ def simulate(
     rng: np.random.Generator,
     *,
     noise: Noise | None = None,
-    # Randomised complete blocks; or all runs of the first treatment, then all of the next: the order that gives false
-    # positives
+    # Randomised complete blocks, or all runs of each treatment in turn: the order that gives false positives
     order: Order = "randomised",
     # Factor on each treatment's own t3 noise, 1 by default; 4 for a treatment four times noisier
     scales: ArrayLike | None = None,
-    # Factor on the machine's AR(1) wander as each treatment feels it, 1 by default. Where a treatment feels it more
-    # than its baseline does, block differences inherit its autocorrelation, and no test for exchangeable blocks is
-    # exact.
+    # Factor on the machine's AR(1) wander for each treatment, 1 by default. If a treatment reacts more than its
+    # baseline, block differences inherit the autocorrelation, and no test for exchangeable blocks is exact.
     sensitivities: ArrayLike | None = None,
 ) -> FloatArray:
     """Draw whole studies: natural logs of the responses, (repetitions, blocks, treatments)."""
@@ -82,7 +80,7 @@ def simulate(
 def run_places(
     repetitions: int, blocks: int, treatments: int, order: Order, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """When each run takes place: (repetitions, blocks, treatments) indices into the runs in time."""
+    """Return the time index of each run: (repetitions, blocks, treatments)."""
     if order == "randomised":
         within = rng.random((repetitions, blocks, treatments)).argsort(axis=2)
         return np.asarray(within + np.arange(blocks)[:, None] * treatments, dtype=np.int64)
@@ -102,9 +100,9 @@ def bootstrap(
 ) -> FloatArray:
     """Draw studies from the residuals of a recorded A/A study instead of from a model.
 
-    Whole blocks are drawn with replacement, which keeps what a block shares. Within a drawn block its runs are dealt to
-    the treatments in random order; where there are more treatments than recorded runs, with replacement. `recorded`
-    holds natural logs of identical treatments (``none`` and ``none-aa``), one row a block. Otherwise as `simulate`.
+    Whole blocks are drawn with replacement, which keeps what a block shares. Their runs are assigned to the treatments
+    in random order, with replacement if there are more treatments than recorded runs. `recorded` has natural logs of
+    identical treatments (``none`` and ``none-aa``), one row per block. The rest is as in `simulate`.
     """
     source = np.asarray(recorded, dtype=np.float64)
     effect = np.asarray(effects, dtype=np.float64)
@@ -113,7 +111,7 @@ def bootstrap(
             f"an A/A record is at least 2 blocks by 2 identical treatments, finite; got shape {source.shape}"
         )
     width, treatments = source.shape[1], len(effect)
-    # a treatment mean is no noise: leave the treatments without a systematic difference
+    # Remove the treatments' means: a constant difference is no noise.
     source = source - source.mean(axis=0) + source.mean()
     rows = rng.integers(0, len(source), (repetitions, blocks))
     if treatments <= width:

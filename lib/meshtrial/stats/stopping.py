@@ -1,9 +1,9 @@
-"""When a study may stop. Three rules are legal, and the plan declares which before the first run.
+"""When a study may stop. There are three rules, and the plan declares one of them before the first run.
 
 - ``fixed``: after n blocks. The default.
 - ``precision``: when every primary interval is narrow enough, or at n_max. It looks at the width only, never at the
-  sign or the p-value, so it does not hunt for significance.
-- ``two-looks``: at n = 10 and n = 16, spending .01 and then .04 of the error rate (a union bound: .05 in all).
+  sign or the p-value, so it does not search for significance.
+- ``two-looks``: at n = 10 and n = 16, with .01 and then .04 of the error rate (a union bound: .05 in all).
 
 Looking after every block from 6 to 12 and stopping at the first p <= .05 gives 11 % false positives (simulated).
 """
@@ -22,35 +22,35 @@ from meshtrial.typed import read
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a rule may know of a running study."""
+    """What a rule may know about a running study."""
 
     run: int  # blocks that were run
     complete: int  # blocks that are complete for every treatment
     # Relative half-width of every primary interval (`half_width`), by contrast; for the precision rule
     half_widths: Mapping[str, float] = field(default_factory=dict)
-    # Whether every primary contrast is settled at the level of the present look; for two looks
+    # Whether every primary contrast is settled at the level of this look; for two looks
     conclusive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Go on or stop."""
+    """Whether to stop, and why."""
 
     stop: bool  # whether no further block is run
-    # Error rate of the analysis at this point: that of the final one where `stop`, of the interim look where not
+    # Error rate of the analysis at this point: of the final analysis if `stop`, else of the interim look
     alpha: float
-    reason: str  # why, with the numbers
+    reason: str  # with the numbers
 
 
 def half_width(comparison: Comparison) -> float:
-    """Relative half-width of an interval: sqrt(high/low) - 1, or of a difference, as a share of the larger level.
+    """Return the relative half-width of an interval: sqrt(high/low) - 1, or that of a difference over the larger level.
 
-    Never as a share of the difference itself: a study would stop where chance made that large, and a fifth of those in
-    which nothing differs would call it (simulated, target 1). Infinite below the floor: a provisional interval stops
-    nothing.
+    It is never relative to the difference itself: studies would stop when chance makes that large, and call it in a
+    fifth of those where nothing differs (simulated, target 1). It is infinite for a provisional interval, which must
+    not stop a study.
     """
     c, effect = comparison, comparison.effect
-    # Nor does one without an end, where runs rank worst: two of them have no distance.
+    # An interval with an open end (runs that rank worst) has no width.
     if c.provisional or not math.isfinite(effect.high - effect.low):
         return math.inf
     if c.scale == "ratio":
@@ -64,7 +64,7 @@ class _Rule:
     rule: ClassVar[str]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain form for the plan file."""
+        """Return the plain form for the plan file."""
         return {"rule": self.rule, **asdict(self)}
 
 
@@ -81,7 +81,7 @@ class FixedN(_Rule):
 
     @property
     def most(self) -> int:
-        """Blocks that the plan must hold."""
+        """Number of blocks that the plan must have."""
         return self.n
 
     def decide(self, progress: Progress) -> Decision:
@@ -93,7 +93,7 @@ class FixedN(_Rule):
 class Precision(_Rule):
     """Stop when every primary interval's half-width is below a target."""
 
-    # Relative half-width, 0.03 for 3 %: of the ratio, or of the difference as a share of the larger level
+    # Relative half-width, 0.03 for 3 %: of the ratio, or of the difference relative to the larger level
     target: float
     n_max: int = 30  # stop here in any case
     n_min: int = 8  # first look; at least the floor of the family
@@ -106,7 +106,7 @@ class Precision(_Rule):
 
     @property
     def most(self) -> int:
-        """Blocks that the plan must hold."""
+        """Number of blocks that the plan must have."""
         return self.n_max
 
     def decide(self, progress: Progress) -> Decision:
@@ -124,12 +124,12 @@ class Precision(_Rule):
 
 @dataclass(frozen=True, slots=True)
 class TwoLooks(_Rule):
-    """Look at `first` blocks, and if anything is open again at `second`."""
+    """Look at `first` blocks, and again at `second` if anything is still open."""
 
     # Complete blocks at the looks
     first: int = 10
     second: int = 16
-    # Family-wise error rates spent; their sum bounds the whole
+    # Family-wise error rates of the looks; their sum bounds the whole
     alpha_first: float = 0.01
     alpha_second: float = 0.04
     rule: ClassVar[str] = "two-looks"
@@ -141,7 +141,7 @@ class TwoLooks(_Rule):
 
     @property
     def most(self) -> int:
-        """Blocks that the plan must hold."""
+        """Number of blocks that the plan must have."""
         return self.second
 
     @property
@@ -150,10 +150,7 @@ class TwoLooks(_Rule):
         return self.alpha_first + self.alpha_second
 
     def decide(self, progress: Progress) -> Decision:
-        """Two looks and no others: in between, nothing is tested.
-
-        A block lost to a gate moves no look: they come after that many blocks were run.
-        """
+        """Test at the two looks and never in between; a block that fails its checks moves no look."""
         if progress.run >= self.second:
             return Decision(True, self.alpha_second, f"second look, at {progress.run} blocks")
         if progress.run == self.first:
@@ -170,14 +167,14 @@ _RULES: dict[str, type[StoppingRule]] = {r.rule: r for r in (FixedN, Precision, 
 
 
 def stopping_rule(data: Mapping[str, Any]) -> StoppingRule:
-    """Read a rule back from its plain form; UsageError if the rule, one of its options or a value is not known.
+    """Read a rule from its plain form; raise UsageError for an unknown rule, option or value.
 
     ``{"rule": "fixed", "n": 10}``, ``{"rule": "precision", "target": 0.03, "n_max": 30}`` or ``{"rule": "two-looks"}``.
     """
     options = dict(data)
     name = options.pop("rule", None)
     if name not in _RULES:
-        raise UsageError(f"no stopping rule {name!r}; there are {', '.join(_RULES)}")
+        raise UsageError(f"unknown stopping rule {name!r}; use one of {', '.join(_RULES)}")
     return read(_RULES[name], options, "stopping")
 
 

@@ -1,9 +1,9 @@
-"""The protocol both backends keep. A testbed knows nothing of statistics; the runner nothing of processes.
+"""The protocol of both backends. A testbed knows nothing about statistics; the runner nothing about processes.
 
-One run is: ``make_ready`` for the deployments that stand at once, ``deploy`` (a fresh application, proxies, keys),
+One run is: ``make_ready`` for concurrent deployments, ``deploy`` (a fresh application, proxies, keys),
 ``prove("before")``, a discarded warm-up through ``generate``, the measured ``generate`` between two ``snapshot`` calls,
-``prove("after")``, ``close``. Deployments that stand at once are deployed, proven and closed from threads of their own;
-one at a time is loaded, and the others are kept warm.
+``prove("after")``, ``close``. Concurrent deployments are deployed, proven and closed in threads of their own; one at a
+time is loaded, and the others are kept warm.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ import numpy as np
 
 from meshtrial.design.study import Load, Study, Treatment
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
-from meshtrial.load.obeyed import ChangeTime
+from meshtrial.load.propagation import ChangeTime
 from meshtrial.records.schema import ComponentUsage, Proof
 
 
 @dataclass(frozen=True)
 class Block:
-    """The block of a plan whose runs are to be made: repeats and groups that follow each other are of the same one."""
+    """The block of a plan whose runs are made; its groups and repeats follow each other."""
 
     name: str
-    # What has to be drawn for it, from the beginning for every one of its groups; None leaves places to the testbed.
+    # Source of its random choices, restarted for each of its groups; None leaves the nodes to the testbed.
     drawn: np.random.Generator | None
 
 
 @dataclass
 class Facts:
-    """What a deployment says of itself besides its counters; ``extra`` of ``run.json``."""
+    """What a deployment reports besides its counters; ``extra`` of ``run.json``."""
 
-    fresh: bool = True  # False where it was kept from an earlier run, whose time it took to be ready
-    ready_s: float | None = None  # that time, where the deployment knows it better than whoever waited for it
-    hold_s: float = 0.0  # what the application waits by design
-    endpoints: int = 0  # where their number is what a study varies, else 0
-    proxies: int = 0  # beside them
-    responses: dict[str, float] = field(default_factory=dict)  # its own, by name
-    notes: dict[str, Any] = field(default_factory=dict)  # for the record's reader; nothing is computed from them
+    fresh: bool = True  # False if kept from an earlier run, which `ready_s` belongs to
+    ready_s: float | None = None  # the deployment's own time until ready, if it knows it
+    hold_s: float = 0.0  # how long the application waits by design
+    endpoints: int = 0  # their number if the study varies it, else 0
+    proxies: int = 0  # of these endpoints
+    responses: dict[str, float] = field(default_factory=dict)  # further responses by name
+    notes: dict[str, Any] = field(default_factory=dict)  # for readers of the record; nothing is computed from them
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON."""
+        """Return plain data, ready for JSON."""
         sizes = {"hold_s": self.hold_s, "endpoints": self.endpoints, "proxies": self.proxies} if self.endpoints else {}
         return {**sizes, **({"responses": self.responses} if self.responses else {}), **self.notes}
 
 
 class Deployment(Protocol):
-    """A treatment that stands and can be loaded. Closing it removes everything that it made."""
+    """A running treatment that can be loaded. Closing it removes everything that it made."""
 
     @property
     def target(self) -> Target:
@@ -60,37 +60,37 @@ class Deployment(Protocol):
         """Versions of everything that takes part, by name."""
 
     def prove(self, phase: str, requests: int) -> tuple[Proof, ...]:
-        """Demonstrate that the treatment is what its label says; ``requests`` were sent since ``before``."""
+        """Return the proofs that the treatment is what its label states; ``requests`` were sent since ``before``."""
 
     def snapshot(self) -> Mapping[str, ComponentUsage]:
-        """Counters of every component, cumulative; :func:`usage_between` subtracts two of them."""
+        """Return the counters of every component, cumulative; :func:`usage_between` subtracts two of them."""
 
     def sample(self) -> Mapping[str, tuple[float, int | None]]:
-        """CPU seconds so far and resident bytes of every component, cheap enough to be asked for every second.
+        """Return CPU seconds so far and resident bytes of every component, cheap enough to be read every second.
 
-        Empty where there are only slow readings.
+        Empty where only slow readings exist.
         """
 
     def generate(self, calls: Sequence[GeneratorCall], folder: Path, timeout_s: float) -> tuple[GeneratorOutput, ...]:
         """Make the calls at the same moment and wait for all of them."""
 
     def keep_warm(self, call: GeneratorCall | None) -> None:
-        """Make a call that goes on until another one, or None, is asked for; nothing of it is kept."""
+        """Keep making a call, until another one, or None, is given; its results are discarded."""
 
     def restart(self, part: str) -> tuple[Proof, ...]:
         """Restart a part (see ``study.RESTARTS``) while others call; returns when it serves again."""
 
     def changes(self) -> tuple[str, ...]:
-        """Which of ``design.changes.CHANGES`` it has; empty where nothing of it can be changed under load."""
+        """Return which of ``design.changes.CHANGES`` it supports; empty where nothing can change under load."""
 
     def change(self, change: str, on: bool) -> ChangeTime:
-        """Change it away from how it was deployed, or back; returns as soon as its control plane has taken that."""
+        """Change it away from how it was deployed, or back; return as soon as its control plane has accepted that."""
 
     def churn(self, number: int) -> None:
-        """Change something that no request meets, for the ``number``-th time."""
+        """Change something that no request uses, for the ``number``-th time."""
 
     def facts(self) -> Facts:
-        """What this deployment says of itself, asked when the load is over."""
+        """Return what this deployment reports, when the load is over."""
 
     def collect_logs(self, folder: Path) -> None:
         """Copy the components' logs into the run's folder."""
@@ -101,25 +101,28 @@ class Deployment(Protocol):
 
 @dataclass(frozen=True)
 class MachineUse:
-    """What became of the CPU time of the machine (or of the nodes, in the mean) over a while."""
+    """How the CPU time of the machine (or the mean of its nodes) was used over a period."""
 
-    busy: float  # share that was not idle, 0 to 1; what the host took is in it
-    # Share that a virtual machine's host gave to others while a CPU had work here; None where nobody tells.
+    busy: float  # share that was not idle, 0 to 1, including stolen time
+    # Share that a virtual machine's host gave to others while a CPU had work here; None where it is unknown.
     stolen: float | None = None
-    # CPU seconds that programs ran, all of them together, and that there were over all cores; None where the total of
-    # a node holds its own daemons too, so that it says nothing of other people's programs.
+    # CPU seconds of all programs together, and CPU seconds of all cores; None on nodes, whose total includes their own
+    # daemons and so does not show other programs.
     programs_s: float | None = None
     total_s: float | None = None
-    own_s: float = 0.0  # CPU seconds of this very process, which is part of the instrument
+    own_s: float = 0.0  # CPU seconds of this process, which is part of the instrument
 
     def foreign_s(self, components_s: float) -> float | None:
-        """CPU seconds of programs that are neither this process nor the components of the run, which used so much."""
+        """Return the CPU seconds of programs that are neither this process nor components of the run.
+
+        The components used ``components_s``.
+        """
         return None if self.programs_s is None else max(0.0, self.programs_s - components_s - self.own_s)
 
 
 @dataclass(frozen=True)
 class Program:
-    """A program that is none of the study's."""
+    """A program that does not belong to the study."""
 
     name: str
     pid: int
@@ -128,14 +131,14 @@ class Program:
 
 @dataclass(frozen=True)
 class Others:
-    """What programs that are none of the study's used of a machine over a while; shares of the time of all cores."""
+    """What programs outside of the study used of a machine over a period; shares of the time of all cores."""
 
-    share: float  # all of them together
-    busiest: tuple[Program, ...] = ()  # the three busiest that can be seen
-    unseen: float = 0.0  # those that cannot be seen, for example of other users
+    share: float  # of all programs
+    busiest: tuple[Program, ...] = ()  # the three busiest that are visible
+    unseen: float = 0.0  # of programs that are not visible, for example of other users
 
 
-# What other programs used since it was asked last: over so many seconds, for which it waits.
+# Returns what other programs used since the last call, after waiting this number of seconds.
 Watch = Callable[[float], Others]
 
 
@@ -147,43 +150,43 @@ class Testbed(Protocol):
         """``local`` or ``kubernetes``."""
 
     def recover(self, study: Study, tell: Callable[[str], None]) -> None:
-        """Remove what an earlier session of this very study left behind, before it goes on."""
+        """Remove what an earlier session of this study left, before the study is resumed."""
 
     def preflight(self, study: Study) -> tuple[str, ...]:
-        """Say what is missing for this study, one line each with what to do; empty when it can start."""
+        """Return a line for each thing that this study lacks, with the remedy; empty when it can start."""
 
     def environment(self) -> dict[str, Any]:
-        """Host or cluster, versions of every binary and image, for ``environment.json``."""
+        """Return host or cluster and the versions of every binary and image, for ``environment.json``."""
 
     def before_run(self) -> dict[str, float]:
-        """In what state the machine is, over a short look before a run: responses that are described only."""
+        """Return the state of the machine shortly before a run: responses that are described only."""
 
     def settle(self) -> tuple[str, ...]:
         """Bring what measures into a common state before a session; returns what was done, in words."""
 
     def used_between(self) -> MachineUse | None:
-        """Use of the machine since the last call, None where it cannot be read."""
+        """Return the use of the machine since the last call, or None where it cannot be read."""
 
     def watch(self, begun: Path | None = None) -> Watch | None:
-        """Begin to watch other programs, where they can be told from the study: on one machine.
+        """Begin to watch other programs, where they can be distinguished from the study: on one machine.
 
-        ``begun`` is a file with what another process of the study saw when that began.
+        ``begun`` is a file with what another process of the study saw at the beginning.
         """
 
     def generator_cpus(self) -> float:
-        """How many cores the load generator may use."""
+        """Return how many cores the load generator may use."""
 
     def together(self, treatments: Sequence[Treatment]) -> list[list[Treatment]]:
-        """Which of these may stand at once: groups that follow each other, as few as they can be."""
+        """Return groups of treatments whose deployments may be concurrent, as few as possible."""
 
     def make_ready(self, treatments: Sequence[Treatment], load: Load, app: str, block: Block) -> None:
-        """Prepare for deployments that stand at once: what they share, whether there is room, and where they stand.
+        """Prepare concurrent deployments: what they share, whether there is room, and their nodes.
 
-        TestbedError where they cannot stand.
+        TestbedError where they are not possible.
         """
 
     def deploy(self, treatment: Treatment, load: Load, app: str) -> Deployment:
-        """Make a fresh deployment and wait until it serves; on failure leave nothing and raise TestbedError."""
+        """Return a fresh deployment that serves; on failure remove everything and raise TestbedError."""
 
     def close(self) -> None:
         """Release what the testbed itself holds."""
@@ -192,7 +195,7 @@ class Testbed(Protocol):
 def usage_between(
     before: Mapping[str, ComponentUsage], after: Mapping[str, ComponentUsage]
 ) -> tuple[ComponentUsage, ...]:
-    """Subtract the counters of two snapshots, component by component; memory is that of the second."""
+    """Subtract the counters of two snapshots by component; memory is that of the second."""
     return tuple(_used(before[name], end) if name in before else end for name, end in after.items())
 
 

@@ -1,4 +1,4 @@
-"""Requests that a policy must answer in a known way; each backend has its own way to ask."""
+"""Requests that a policy must answer in a known way; each backend sends them in its own way."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Codes = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Case:
-    """A request, and the HTTP statuses of which its answer must have one; ``name`` follows what is proven."""
+    """A request and the HTTP statuses that its answer may have; ``name`` follows the name of the proof."""
 
     name: str
     headers: tuple[tuple[str, str], ...]
@@ -20,7 +20,7 @@ class Case:
 
 
 def token_cases(tokens: Tokens, missing: Codes, bad: Codes, audience: Codes) -> list[Case]:
-    """What a check of tokens must refuse, and the good one that it must let in."""
+    """Return the requests that a check of tokens must refuse, and one with a good token that it must accept."""
 
     def bearer(token: str) -> tuple[tuple[str, str], ...]:
         return (("Authorization", f"Bearer {token}"),)
@@ -35,5 +35,5 @@ def token_cases(tokens: Tokens, missing: Codes, bad: Codes, audience: Codes) -> 
 
 
 def forbidden_method(tokens: Tokens) -> Case:
-    """What the policy alone refuses, whoever looked at the token before it."""
+    """Return a request that only the policy refuses, whatever checked the token before."""
     return Case("with a method that is not allowed", tokens.headers, (403,), "DELETE")

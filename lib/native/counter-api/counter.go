@@ -23,7 +23,7 @@ func (c *counter) handler() http.Handler {
 	return mux
 }
 
-// answer writes {"counter":N}. The length is set, so that the response is never chunked and always the same shape.
+// answer writes {"counter":N}. The length is set, so that the response is never chunked.
 func (c *counter) answer(w http.ResponseWriter, value int64) {
 	spin(c.work)
 	body := strconv.AppendInt([]byte(`{"counter":`), value, 10)
@@ -33,7 +33,7 @@ func (c *counter) answer(w http.ResponseWriter, value int64) {
 	_, _ = w.Write(body) // fails only when the client has gone
 }
 
-// spin keeps a CPU busy for d. It is wall time: a process that gets less than a core does less work.
+// spin keeps a CPU busy for d of wall time: a process with less than a core does less work.
 func spin(d time.Duration) {
 	if d <= 0 {
 		return

@@ -1,7 +1,7 @@
 // Command counter-api is the small JSON application of the trials: a counter over HTTP/1.1 and h2c.
 //
-// POST /counter increments it, GET /counter reads it. An application should be cheap and steady, so that what is
-// measured is the path to it; -work makes it burn a known amount of CPU a request where a study wants that.
+// POST /counter increments it, GET /counter reads it. An application should be cheap and steady, so that a study
+// measures the path to it. -work makes it use a known amount of CPU per request.
 package main
 
 import (
@@ -51,7 +51,7 @@ func newServer(work time.Duration) *http.Server {
 	return &http.Server{Handler: newCounter(work).handler(), Protocols: protocols}
 }
 
-// nagle undoes what Go does by default: it switches TCP_NODELAY off again, to show what that costs.
+// nagle switches TCP_NODELAY off, which Go switches on by default, to measure its effect.
 type nagle struct{ net.Listener }
 
 func (l nagle) Accept() (net.Conn, error) {

@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// applied sums up the delays that were really applied. One lock a chunk is cheap beside a system call.
+// applied sums the delays that were really applied. One lock per chunk is cheap compared with a system call.
 type applied struct {
 	mu       sync.Mutex
 	count    int64
 	sum      time.Duration
 	min, max time.Duration
-	// excess counts delays by how much they were longer than asked: bucket i holds [2^(i-1), 2^i) ns, bucket 0 none.
+	// excess counts delays by their excess over the requested delay: bucket i is [2^(i-1), 2^i) ns, bucket 0 is none.
 	excess [64]int64
 }
 
-// summary is what /stats says about delays, in nanoseconds.
+// summary has the delays in /stats, in nanoseconds.
 type summary struct {
 	Count int64 `json:"count"`
 	Mean  int64 `json:"mean_ns"`
 	Min   int64 `json:"min_ns"`
 	Max   int64 `json:"max_ns"`
-	// Excess over the asked delay: an upper bound of the quantile, within a factor of two.
+	// Upper bounds of quantiles of the excess over the requested delay, within a factor of two.
 	ExcessP50 int64 `json:"excess_p50_ns_below"`
 	ExcessP99 int64 `json:"excess_p99_ns_below"`
 }
@@ -50,7 +50,7 @@ func (a *applied) summary() summary {
 	return s
 }
 
-// excessQuantile is the upper edge of the bucket that holds quantile q.
+// excessQuantile returns the upper edge of the bucket that contains quantile q.
 func (a *applied) excessQuantile(q float64) int64 {
 	left := int64(q * float64(a.count))
 	for i, n := range a.excess {

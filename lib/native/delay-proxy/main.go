@@ -1,12 +1,12 @@
-// Command delay-proxy relays TCP and holds back what clients send by a fixed, known time.
+// Command delay-proxy relays TCP and delays what clients send by a fixed, known time.
 //
-// It is the calibration weight of the trials: an injected effect of known size tells whether a study would have seen
-// it. The control treatment is the same relay with -delay 0, so that the relay's own cost is in both treatments.
+// It calibrates the trials: an effect of known size shows whether a study would have detected it. The control treatment
+// is the same relay with -delay 0, so that the relay's own cost is in both treatments.
 //
-// The delay is applied to each chunk (what one read returns, up to 256 KiB) on its way from client to target. A request that
-// fits in one chunk, with one request in flight on a connection, is delayed exactly once; /stats gives the number of
-// chunks, so that this can be checked against the number of requests. Pipelined or multiplexed requests (HTTP/2) share
-// delays, and large bodies have several.
+// The delay applies to each chunk (the result of one read, up to 256 KiB) from client to target. A request that fits in
+// one chunk is delayed exactly once, if it is the only one in flight on its connection. /stats reports the number of
+// chunks, to be compared with the number of requests. Pipelined or multiplexed requests (HTTP/2) share delays, and
+// large bodies have several.
 package main
 
 import (
@@ -23,7 +23,7 @@ import (
 
 const name = "delay-proxy"
 
-// longestDelay keeps the end of the program graceful: a wait is not interrupted.
+// longestDelay limits how long the program's end can take, because a wait is not interrupted.
 const longestDelay = 2 * time.Second
 
 func main() { serve.Main(name, run) }
@@ -43,8 +43,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if _, _, err := net.SplitHostPort(*target); err != nil {
 		return serve.Usagef("-target %q: give the host:port to relay to", *target)
 	}
-	// A waiting connection sits in a system call and keeps its scheduler slot for a while; with as many slots as cores
-	// two waits would hold up a third connection.
+	// A waiting connection is in a system call and keeps its scheduler slot for a while. With only as many slots as cores,
+	// two waits would delay a third connection.
 	runtime.GOMAXPROCS(max(32, runtime.GOMAXPROCS(0)))
 	listener, err := serve.Listen(*listen)
 	if err != nil {

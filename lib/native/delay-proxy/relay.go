@@ -14,13 +14,13 @@ import (
 	"meshtrial/native/internal/serve"
 )
 
-// chunkSize is what one read takes at the most: requests of the trials fit in one.
+// chunkSize is the most that one read returns; requests of the trials fit in one.
 const chunkSize = 256 << 10
 
-// dialTimeout bounds how long a client is kept when the target does not answer.
+// dialTimeout limits how long a client waits for a target that does not answer.
 const dialTimeout = 5 * time.Second
 
-// relay carries connections to one target.
+// relay forwards connections to one target.
 type relay struct {
 	target string
 	delay  time.Duration
@@ -35,7 +35,7 @@ type relay struct {
 	conns map[*net.TCPConn]struct{}
 }
 
-// stats is what /stats answers; up is from client to target.
+// stats is the answer of /stats; up is from client to target.
 type stats struct {
 	Name       string  `json:"name"`
 	Version    string  `json:"version"`
@@ -66,7 +66,7 @@ func (r *relay) stats() stats {
 	}
 }
 
-// serve accepts until ctx ends; then what is open may end by itself for a while, and is closed.
+// serve accepts connections until ctx ends; open ones then have some time to end before they are closed.
 func (r *relay) serve(ctx context.Context, listener net.Listener) error {
 	var handlers sync.WaitGroup
 	defer handlers.Wait()
@@ -81,7 +81,7 @@ func (r *relay) serve(ctx context.Context, listener net.Listener) error {
 			if errors.Is(err, net.ErrClosed) {
 				return err
 			}
-			// Out of file handles, mostly: say it and go on, the clients that are there can still be served.
+			// Usually there are no file handles left. Report it and continue, for the open connections can still be served.
 			fmt.Fprintf(os.Stderr, "%s: accept: %v\n", name, err)
 			time.Sleep(10 * time.Millisecond)
 			continue
@@ -101,7 +101,7 @@ func (r *relay) handle(ctx context.Context, client *net.TCPConn) {
 	connection, err := r.dialer.DialContext(ctx, "tcp", r.target)
 	if err != nil {
 		r.dialErrors.Add(1)
-		_ = client.SetLinger(0) // a reset, which is what the client would have met without the relay
+		_ = client.SetLinger(0) // a reset, which the client would also have seen without the relay
 		return
 	}
 	target := connection.(*net.TCPConn)
@@ -116,15 +116,15 @@ func (r *relay) handle(ctx context.Context, client *net.TCPConn) {
 	}
 }
 
-// up relays what the client sends, each chunk delayed. One goroutine reads, waits and writes, in both treatments the same:
-// a hand-over to another would itself take time that the delay would swallow.
+// up forwards what the client sends and delays each chunk. In both treatments one goroutine reads, waits and writes,
+// because passing a chunk to another goroutine would take time that the delay would hide.
 func (r *relay) up(target io.Writer, client io.Reader) error {
 	buffer := r.buffers.Get().(*[chunkSize]byte)
 	defer r.buffers.Put(buffer)
 	for {
 		n, err := client.Read(buffer[:])
 		if n > 0 {
-			// Counted before it is passed on: who holds the answer to a request finds that request counted.
+			// Count it before it is forwarded, so that a request whose answer has arrived is always counted.
 			r.applied.add(r.delay, wait(time.Now(), r.delay))
 			r.bytesUp.Add(int64(n))
 			if _, err := target.Write(buffer[:n]); err != nil {
@@ -137,7 +137,7 @@ func (r *relay) up(target io.Writer, client io.Reader) error {
 	}
 }
 
-// down relays the answers as they come.
+// down forwards the answers without a delay.
 func (r *relay) down(client io.Writer, target io.Reader) error {
 	buffer := r.buffers.Get().(*[chunkSize]byte)
 	defer r.buffers.Put(buffer)
@@ -162,8 +162,8 @@ func notEOF(err error) error {
 	return err
 }
 
-// ended passes the end of one direction on: a close as a half-close, so that the other direction can go on, and
-// anything else as a reset of both sides.
+// ended forwards the end of one direction. A close becomes a half-close, so that the other direction can continue;
+// anything else becomes a reset of both sides.
 func ended(from, to *net.TCPConn, err error) error {
 	if err == nil && to.CloseWrite() == nil {
 		return nil

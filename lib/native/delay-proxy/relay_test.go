@@ -107,7 +107,7 @@ func TestAddsTheDelayToEveryRoundTrip(t *testing.T) {
 		address, admin, _ := start(t, target, "-delay", delays[i].String())
 		connections[i], admins[i], shortest[i] = dial(t, address), admin, time.Hour
 	}
-	// In turn, so that all of them meet the same machine; the shortest of many is what others disturb least.
+	// Alternate, so that all of them run under the same conditions; the shortest of many is the least disturbed.
 	for range 500 {
 		for i, connection := range connections {
 			shortest[i] = min(shortest[i], roundTrip(t, connection))
@@ -125,8 +125,8 @@ func TestAddsTheDelayToEveryRoundTrip(t *testing.T) {
 		if added := took - shortest[0]; added > delay+300*time.Microsecond {
 			t.Errorf("%v: the shortest round trip rose by %v", delay, added)
 		}
-		// Who waits is awake when the delay ends, and so some microseconds faster than who does not wait:
-		// a delay's rise is seen from the smallest one.
+		// A thread that waits is awake when the delay ends, and so some microseconds faster than one that does not wait.
+		// So each delay is compared with the smallest one.
 		if more, rose := delay-delays[1], took-shortest[1]; rose < more/2 {
 			t.Errorf("%v: %v more than the smallest delay made the shortest round trip %v longer", delay, more, rose)
 		}
@@ -279,7 +279,7 @@ type asWritten func(chunk []byte)
 
 func (w asWritten) Write(chunk []byte) (int, error) { w(chunk); return len(chunk), nil }
 
-// A trial asks /stats when it has an answer: what led to the answer must be counted by then.
+// A trial reads /stats once it has an answer: the request must be counted by then.
 func TestWhatIsPassedOnIsCountedBefore(t *testing.T) {
 	r := newRelay("unused", time.Microsecond)
 	var chunks, up, down int64

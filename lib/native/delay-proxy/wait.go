@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spinFor is the last part of a wait, spent spinning. Below a millisecond Go's own timers are late by up to one, since
-// the poller behind them counts in milliseconds. The kernel's nanosleep, with the timer slack off (50 us by default),
-// wakes late by 5 to 30 us on the machines seen, so a longer window than that makes nearly every wait exact, and at
-// 1000 requests a second costs 5 % of a core.
+// spinFor is the last part of a wait, which is spent spinning. Below a millisecond Go's own timers are late by up to
+// one, because their poller counts in milliseconds. The kernel's nanosleep without timer slack (50 us by default) was
+// seen to wake 5 to 30 us late. A longer window than that makes nearly every wait exact; at 1000 requests per second
+// it costs 5 % of a core.
 const spinFor = 50 * time.Microsecond
 
-// wait returns d after start, as nearly as it can, and says how long it really took.
+// wait returns as closely as possible d after start, and returns how long it really took.
 func wait(start time.Time, d time.Duration) time.Duration {
 	if d > spinFor {
 		sleepUntil(start, d-spinFor)
@@ -30,7 +30,7 @@ func wait(start time.Time, d time.Duration) time.Duration {
 func sleepUntil(start time.Time, d time.Duration) {
 	runtime.LockOSThread() // the slack belongs to a thread
 	defer runtime.UnlockOSThread()
-	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) // refused: less exact, and /stats shows it
+	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) // if refused, waits are less exact, which /stats shows
 	for {
 		left := d - time.Since(start)
 		if left <= 0 {
@@ -39,7 +39,7 @@ func sleepUntil(start time.Time, d time.Duration) {
 		request := unix.NsecToTimespec(left.Nanoseconds())
 		// Go's scheduler interrupts threads by signals, which end a nanosleep early.
 		if err := unix.Nanosleep(&request, nil); err != nil && !errors.Is(err, unix.EINTR) {
-			return // spinning does the rest
+			return // spinning covers the rest
 		}
 	}
 }

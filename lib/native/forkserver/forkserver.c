@@ -1,16 +1,16 @@
-/* A fork server for a program that is started hundreds of times: half of what one Envoy's start costs is relocation
- * and static initialisation, the same each time. Preloaded (LD_PRELOAD), it lets that happen once, stops in front of
- * main, forks once for each command and lets every child run main with its own arguments.
+/* A fork server for a program that is started hundreds of times. Half of the cost of starting an Envoy is relocation and
+ * static initialisation, which are the same each time. Preloaded (LD_PRELOAD), this library lets them happen once, stops
+ * before main, forks once for each command, and lets every child run main with its own arguments.
  *
- * The children must cost what separately started ones cost, or a study would measure this file. So before main each
- * child takes its own copy of every page that initialisation has written, instead of sharing them with its siblings.
+ * The children must cost as much as separately started ones, or a study would measure this file. So before main each
+ * child copies every page that initialisation has written, instead of sharing them with its siblings.
  *
  * Standard input: the commands, each argument ended by NUL and each command by an empty argument.
- * Standard output: gets the children's process ids, one a line, in the order of the commands.
- * Standard error: stays the children's, who write their output there too.
+ * Standard output: the children's process ids, one per line, in the order of the commands.
+ * Standard error: also used by the children for their output.
  *
- * The children wait until all of them are there and the server is gone. They are the server's parent's then (it is
- * a subreaper: PR_SET_CHILD_SUBREAPER) and are killed when that one ends; if the server did not get that far, they end.
+ * The children wait until all of them exist and the server has ended. They then belong to the server's parent, which is
+ * a subreaper (PR_SET_CHILD_SUBREAPER), and are killed when it ends. If the server fails before that, they end.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -46,9 +46,9 @@ static _Noreturn void fail(const char *what) {
   _exit(126);
 }
 
-/* Write to each page without changing it, so that the kernel copies what is still shared since the fork. */
+/* Write to each page without changing it, so that the kernel copies pages shared since the fork. */
 static void copy_pages(const struct mapping *m, uintptr_t from, uintptr_t to, size_t page) {
-  /* What the loader has relocated and then made read-only was written too. */
+  /* Pages that the loader relocated and then made read-only were written too. */
   const int sealed = !(m->protection & PROT_WRITE);
   if (sealed && mprotect((void *)from, to - from, m->protection | PROT_WRITE)) fail("mprotect");
   if (madvise((void *)from, to - from, MADV_POPULATE_WRITE)) {
@@ -58,7 +58,7 @@ static void copy_pages(const struct mapping *m, uintptr_t from, uintptr_t to, si
   if (sealed && mprotect((void *)from, to - from, m->protection)) fail("mprotect");
 }
 
-/* Copy the pages of one mapping that are in memory and are not a file's: those that somebody wrote. */
+/* Copy the pages of one mapping that are in memory and not a file's: those that were written. */
 static void copy_mapping(int pagemap, const struct mapping *m, size_t page) {
   static const uint64_t present = 1ULL << 63, of_file = 1ULL << 61;
   uint64_t entries[BATCH];
@@ -106,11 +106,11 @@ static void own_all_pages(void) {
   if (pagemap < 0) fail("/proc/self/pagemap");
   size_t n = private_mappings(mappings);
   for (size_t i = 0; i < n; i++)
-    if (!(mappings[i].protection & PROT_EXEC)) copy_mapping(pagemap, &mappings[i], page); /* nobody writes code */
+    if (!(mappings[i].protection & PROT_EXEC)) copy_mapping(pagemap, &mappings[i], page); /* code is never written */
   close(pagemap);
 }
 
-/* Read one command; the number of its arguments, 0 at the end. */
+/* Read one command; return the number of its arguments, 0 at the end. */
 static int read_command(char **arguments) {
   int n = 0;
   for (;;) {
@@ -158,11 +158,11 @@ static int serve(int argc, char **argv, char **environment) {
       continue;
     }
     close(gate[1]);
-    /* By descriptor: stdio would move the offset in the commands, which is the server's too. */
+    /* By descriptor: stdio would move the offset in the commands, which the server shares. */
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (dup2(null, STDIN_FILENO) < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0) fail("output");
     close(null);
-    /* A session each, as every other component has: the kernel shares the CPU out by session (autogroup). */
+    /* One session each, as for every other component: the kernel divides the CPU by session (autogroup). */
     setsid();
     wait_for_all(gate[0], complete, server, launcher);
     munmap(complete, sizeof *complete);

@@ -36,8 +36,8 @@ func newDecider(ctx context.Context, file, policy string, data []byte, query str
 	return &decider{query, prepared}, nil
 }
 
-// inputOf makes the document that OPA's Envoy plugin makes, in the same way (by way of JSON), so that policies carry
-// over and the cost is the same. Request bodies are not parsed: Envoy is not asked to send them.
+// inputOf returns the input document of OPA's Envoy plugin, built in the same way (through JSON), so that policies and
+// costs carry over. Request bodies are not parsed, because Envoy is not configured to send them.
 func inputOf(request *authv3.CheckRequest) (map[string]any, error) {
 	text, err := protojson.Marshal(request)
 	if err != nil {

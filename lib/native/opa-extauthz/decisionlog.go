@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// flushEvery bounds how old a decision can be before it is in the file.
+// flushEvery limits how long a decision stays in the buffer.
 const flushEvery = time.Second
 
-// decisionLog appends a JSON line a decision. Lines are buffered and flushed once a second, as OPA's own decision log
-// is: one write call a request would measure the file system.
+// decisionLog appends one JSON line per decision. Lines are buffered and flushed once a second, like OPA's own decision
+// log; one write call per request would measure the file system.
 type decisionLog struct {
 	mu              sync.Mutex
 	file            *os.File
@@ -25,7 +25,7 @@ type decisionLog struct {
 	stop, stopped   chan struct{}
 }
 
-// decision is one line, in the field names of OPA's decision log.
+// decision is one line, with the field names of OPA's decision log.
 type decision struct {
 	DecisionID string         `json:"decision_id"`
 	Timestamp  string         `json:"timestamp"`
@@ -65,7 +65,7 @@ func (l *decisionLog) write(start time.Time, query string, input map[string]any,
 	l.written.Add(1)
 }
 
-// withoutToken copies input down to the headers and masks the credential: a log is no place for a token.
+// withoutToken copies input, including the headers, and masks the credential, which must not be logged.
 func withoutToken(input map[string]any) map[string]any {
 	masked := maps.Clone(input)
 	inner := masked
@@ -103,14 +103,14 @@ func (l *decisionLog) flush() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.buffer.Flush(); err != nil {
-		// A full disk must not stop decisions; bufio keeps the error, so later writes are counted as failed.
+		// A full disk must not stop decisions. bufio keeps the error, so later writes count as failed.
 		if l.failed.Add(1) == 1 {
 			fmt.Fprintf(os.Stderr, "%s: decision log: %v\n", name, err)
 		}
 	}
 }
 
-// close writes what is left. Nothing may write after it.
+// close writes the rest. No write may follow.
 func (l *decisionLog) close() {
 	close(l.stop)
 	<-l.stopped

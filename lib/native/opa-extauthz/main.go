@@ -1,7 +1,7 @@
 // Command opa-extauthz answers Envoy's external authorization calls (gRPC, V3) by evaluating a Rego policy with OPA.
 //
-// It stands in for OPA's Envoy plugin where that image cannot run: the same evaluation engine and the same input
-// document behind the same service, with counters that prove that every request was decided.
+// It replaces OPA's Envoy plugin on machines that cannot run that image: the same evaluation engine and input document
+// behind the same service, with counters that prove that every request was decided.
 package main
 
 import (
@@ -76,7 +76,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		})
 }
 
-// load reads the files and compiles the policy; whatever is wrong with them is said before anything listens.
+// load reads the files and compiles the policy, so that mistakes are reported before anything listens.
 func load(ctx context.Context, policyFile, dataFile, query string) (*decider, error) {
 	policy := defaultPolicy
 	if policyFile != "" {

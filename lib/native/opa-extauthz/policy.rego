@@ -1,6 +1,6 @@
-# The default policy: a GET or POST with a valid JWT is allowed, all else is denied.
+# The default policy: a GET or POST with a valid JWT is allowed, everything else is denied.
 #
-# The input document is the one that OPA's own Envoy plugin makes, so the same file runs in the official
+# The input document is that of OPA's own Envoy plugin, so the same file runs in the official
 # openpolicyagent/opa:*-envoy image (with path meshtrial/allow). Data: {"jwks": {"keys": [...]}, "issuer": "...",
 # "audience": "..."}.
 package meshtrial
@@ -9,12 +9,12 @@ default allow := false
 
 allow if {
 	request.method in {"GET", "POST"}
-	claims.exp # decode_verify checks exp only where there is one
+	claims.exp # decode_verify checks exp only if there is one
 }
 
 request := input.attributes.request.http
 
-# One value or none: a token that is malformed, expired, forged or meant for somebody else gives no claims.
+# Undefined for a token that is malformed, expired, forged or meant for another audience.
 claims := payload if {
 	startswith(request.headers.authorization, "Bearer ")
 	token := substring(request.headers.authorization, 7, -1)

@@ -15,7 +15,7 @@ import (
 	"meshtrial/native/internal/serve"
 )
 
-// server is Envoy's authorization service around a decider, with the counters that prove it was asked.
+// server is Envoy's authorization service on top of a decider, with counters of the decisions.
 type server struct {
 	authv3.UnimplementedAuthorizationServer
 	decider *decider
@@ -25,7 +25,7 @@ type server struct {
 	decisionNS              atomic.Int64
 }
 
-// stats is what /stats answers. Every call ends in exactly one of allowed, denied and errors.
+// stats is the answer of /stats. Every call ends as exactly one of allowed, denied and errors.
 type stats struct {
 	Name      string `json:"name"`
 	Version   string `json:"version"`
@@ -33,7 +33,7 @@ type stats struct {
 	Decisions int64  `json:"decisions"` // allowed + denied
 	Allowed   int64  `json:"allowed"`
 	Denied    int64  `json:"denied"`
-	Errors    int64  `json:"errors"` // the evaluation failed: Envoy denies, unless told to fail open
+	Errors    int64  `json:"errors"` // failed evaluations: Envoy denies, unless configured to fail open
 	// DecisionSeconds is the time from call to answer inside this process, summed over all calls.
 	DecisionSeconds float64 `json:"decision_s_sum"`
 	Logged          int64   `json:"logged"`

@@ -35,7 +35,7 @@ func newKey(t *testing.T) *rsa.PrivateKey {
 	return key
 }
 
-// dataFor is the data document that trusts key.
+// dataFor returns the data document that trusts key.
 func dataFor(key *rsa.PrivateKey) []byte {
 	number := func(n *big.Int) string { return base64.RawURLEncoding.EncodeToString(n.Bytes()) }
 	text, err := json.Marshal(map[string]any{
@@ -56,7 +56,7 @@ func validClaims() map[string]any {
 	return map[string]any{"iss": issuer, "aud": audience, "sub": "client", "iat": now, "exp": now + 600}
 }
 
-// claims are the valid ones with one changed, or removed where value is nil.
+// claims returns the valid claims with one changed, or removed if value is nil.
 func claims(name string, value any) map[string]any {
 	changed := validClaims()
 	changed[name] = value

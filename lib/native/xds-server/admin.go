@@ -13,17 +13,17 @@ import (
 	"meshtrial/native/internal/serve"
 )
 
-// longestWait bounds /converged?wait=.
+// longestWait limits /converged?wait=.
 const longestWait = 5 * time.Minute
 
-// overview is what /stats answers.
+// overview is the answer of /stats.
 type overview struct {
 	Name       string             `json:"name"`
 	Version    string             `json:"version"`
 	Scope      string             `json:"scope"`
-	Nodes      int                `json:"nodes"` // sidecars that are expected
+	Nodes      int                `json:"nodes"` // expected sidecars
 	Connected  int                `json:"connected"`
-	Configured int                `json:"configured"` // have acknowledged all that they need
+	Configured int                `json:"configured"` // sidecars that acknowledged everything they need
 	Opened     int64              `json:"streams_opened"`
 	Closed     int64              `json:"streams_closed"`
 	Refused    int64              `json:"unknown_nodes"`
@@ -87,7 +87,7 @@ func (p *plane) stats() overview {
 	return answer
 }
 
-// serveConverged tells how far a version has come; with wait=10s it answers when all have it, or after that time.
+// serveConverged reports which proxies have a version; with wait=10s it answers when all have it, or after that time.
 func (p *plane) serveConverged(w http.ResponseWriter, r *http.Request) {
 	version, err := strconv.Atoi(r.URL.Query().Get("version"))
 	asked := p.tracker.change(version)
@@ -127,7 +127,7 @@ func (p *plane) serveBootstrap(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(text)
 }
 
-// serveAdd takes a node in the topology file's form.
+// serveAdd adds a node, given in the topology file's form.
 func (p *plane) serveAdd(w http.ResponseWriter, r *http.Request) {
 	var n node
 	if decode(w, r, &n) {
@@ -135,7 +135,7 @@ func (p *plane) serveAdd(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveReplace takes all endpoints that a service has from now on, each in the form of a node.
+// serveReplace replaces all endpoints of a service; each has the form of a node.
 func (p *plane) serveReplace(w http.ResponseWriter, r *http.Request) {
 	var nodes []node
 	if decode(w, r, &nodes) {
@@ -143,7 +143,7 @@ func (p *plane) serveReplace(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveRoutes takes the weight of every service that a role's calls go on to.
+// serveRoutes sets the weights of the services to which a role's calls are routed.
 func (p *plane) serveRoutes(w http.ResponseWriter, r *http.Request) {
 	var weights map[string]uint32
 	if decode(w, r, &weights) {
@@ -170,7 +170,7 @@ func decode(w http.ResponseWriter, r *http.Request, value any) bool {
 	return err == nil
 }
 
-// taken is when this server took a change, by the clock of the machine.
+// taken is when this server accepted a change, by the machine's clock.
 type taken struct {
 	UnixS float64 `json:"taken_unix_s"`
 }

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// bootstrap is all that a sidecar must know before it can ask: who it is, where this server is, and the application
-// that it stands before (known when it starts, and the one thing besides the listeners that differs between replicas).
+// bootstrap is what a sidecar must know before it can ask: its name, this server's address, and its application, which
+// is known at the start and, besides the listeners, the only difference between replicas.
 func bootstrap(n node, server string) *bootstrapv3.Bootstrap {
 	config := &bootstrapv3.Bootstrap{
 		Node: &corev3.Node{Id: n.ID, Cluster: n.Role},
@@ -34,8 +34,8 @@ func bootstrap(n node, server string) *bootstrapv3.Bootstrap {
 		StaticResources: &bootstrapv3.Bootstrap_StaticResources{Clusters: []*clusterv3.Cluster{
 			staticCluster(discoveryCluster, server, true),
 		}},
-		// Hundreds of proxies on few cores: the watchdogs' default of 200 ms makes an idle one cost .1 % of a core, and
-		// statistics are merged when they are asked for.
+		// With hundreds of proxies on few cores, the watchdogs' default of 200 ms costs an idle proxy .1 % of a core.
+		// Statistics are merged when they are asked for.
 		Watchdogs:  &bootstrapv3.Watchdogs{MainThreadWatchdog: watchdog(), WorkerWatchdog: watchdog()},
 		StatsFlush: &bootstrapv3.Bootstrap_StatsFlushOnAdmin{StatsFlushOnAdmin: true},
 	}
@@ -74,7 +74,7 @@ func staticCluster(name, at string, h2 bool) *clusterv3.Cluster {
 	return cluster
 }
 
-// writeBootstraps writes NODE.json for every node that has an admin address, that is: that is a sidecar to be.
+// writeBootstraps writes NODE.json for every node with an admin address, which is one with a sidecar.
 func (p *plane) writeBootstraps(folder string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return fmt.Errorf("bootstraps: %w", err)

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/stats"
 )
 
-// byteCounter counts what goes out to proxies, as gRPC messages on the wire, by resource type.
+// byteCounter counts the bytes sent to proxies, as gRPC messages on the wire, by resource type.
 type byteCounter struct {
 	mu     sync.Mutex
 	pushed map[string]traffic
@@ -19,7 +19,7 @@ type traffic struct {
 	Bytes  int64 `json:"bytes"`
 }
 
-// HandleRPC is called by gRPC for everything that happens to a call.
+// HandleRPC is called by gRPC for every event of a call.
 func (b *byteCounter) HandleRPC(_ context.Context, event stats.RPCStats) {
 	out, ok := event.(*stats.OutPayload)
 	if !ok {

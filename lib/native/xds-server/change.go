@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// change is one version of the whole configuration, and how it reached the proxies. The tracker's lock guards it.
+// change is one version of the whole configuration and its propagation to the proxies. The tracker's lock guards it.
 type change struct {
 	version   int
-	service   string // whose endpoints changed; empty: the initial configuration
-	endpoints int    // how many it has now
+	service   string // whose endpoints changed; empty for the initial configuration
+	endpoints int    // of the service, after the change
 	update    uint64 // of the endpoint cache
 	at        time.Time
 	awaited   int
 	pending   map[string]bool // nodes that have not acknowledged it
 	taken     []time.Duration // by those that have, in order
-	left      int             // proxies that went away instead
-	done      chan struct{}   // closed when nobody is awaited any more
+	left      int             // proxies that disconnected instead
+	done      chan struct{}   // closed when no proxy is awaited any more
 }
 
 func newChange(service string, update uint64, endpoints int) *change {
@@ -26,7 +26,7 @@ func newChange(service string, update uint64, endpoints int) *change {
 	}
 }
 
-// start begins the clock: at a push, or at the first stream for the initial configuration.
+// start starts the clock: at a push or, for the initial configuration, at the first stream.
 func (c *change) start() {
 	c.at = time.Now()
 	c.check()
@@ -59,9 +59,9 @@ func (c *change) check() {
 	}
 }
 
-// report is a change as the admin interface tells it. Times are seconds from its start; null: not yet.
+// report is a change as the admin interface reports it. Times are in seconds from its start; null means not yet.
 type report struct {
-	UnixS     float64  `json:"taken_unix_s,omitempty"` // when it was asked for, by the clock of the machine
+	UnixS     float64  `json:"taken_unix_s,omitempty"` // when it was accepted, by the machine's clock
 	Version   int      `json:"version"`
 	Service   string   `json:"service"`
 	Endpoints int      `json:"endpoints,omitempty"`
@@ -71,7 +71,7 @@ type report struct {
 	Converged bool     `json:"converged"`
 	FirstS    *float64 `json:"first_s"`
 	MedianS   *float64 `json:"median_s"`
-	LastS     *float64 `json:"converged_s"` // until the last of all had acknowledged
+	LastS     *float64 `json:"converged_s"` // until the last proxy had acknowledged it
 }
 
 func (t *tracker) report(c *change) report {

@@ -2,9 +2,9 @@
 // xDS, as a current Istio does) from a topology file, and measures what that costs: bytes pushed, and the time until
 // every proxy has acknowledged a change.
 //
-// It is built on Envoy's go-control-plane and keeps its promises small on purpose: no debouncing, no limit on streams
-// admitted at once, no service discovery. Configuration is either full (every proxy learns every service and endpoint,
-// which is a mesh's default) or scoped (a proxy learns what it calls, which is what Istio's Sidecar resource does).
+// It is built on Envoy's go-control-plane and is deliberately simple: no debouncing, no limit on concurrent streams, no
+// service discovery. Configuration is either full (every proxy learns every service and endpoint, a mesh's default) or
+// scoped (a proxy learns only what it calls, as with Istio's Sidecar resource).
 package main
 
 import (

@@ -17,12 +17,12 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 )
 
-// plane is the configuration of all nodes. What is equal for many is held once: clusters and routes by role, endpoints
-// for everybody, or for every shard of callers (a proxy asks for those of the clusters that it has), listeners by node. So 600 proxies cost little more
-// memory than their streams, and a change of one service's endpoints is one update.
+// plane is the configuration of all nodes. Equal parts are stored once: clusters and routes by role, endpoints for all
+// proxies or for each shard of callers, listeners by node. (A proxy asks for the endpoints of its own clusters.) So 600
+// proxies need little more memory than their streams, and a change of one service's endpoints is one update.
 type plane struct {
 	topology *topology
-	address  string // where proxies find the discovery service
+	address  string // of the discovery service
 	tracker  *tracker
 	bytes    byteCounter
 
@@ -33,10 +33,10 @@ type plane struct {
 
 	mu         sync.RWMutex // guards what follows
 	nodes      map[string]node
-	registered map[string]int         // nodes that there ever were, by role
+	registered map[string]int         // nodes that ever existed, by role
 	members    map[string][]node      // endpoints by role
 	listeners  map[string]cache.Cache // by node
-	// updates counts updates of the endpoint caches, in step with the version that they put into their responses.
+	// updates counts updates of the endpoint caches, in step with the version in their responses.
 	updates uint64
 }
 
@@ -59,7 +59,7 @@ func newPlane(t *topology, address string, delay time.Duration) (*plane, error) 
 	return p, nil
 }
 
-// register makes a node known: what it will be told, and that it is expected to ask.
+// register adds a node: its configuration, and that it is expected to connect.
 func (p *plane) register(n node) {
 	n.number = p.registered[n.Role]
 	p.registered[n.Role]++
@@ -68,7 +68,7 @@ func (p *plane) register(n node) {
 	if n.Inbound != "" {
 		p.members[n.Role] = append(p.members[n.Role], n)
 	}
-	if n.Application != "" || n.Outbound != "" { // else there is no sidecar: an endpoint for the callers only
+	if n.Application != "" || n.Outbound != "" { // otherwise it is an endpoint without a sidecar
 		needs := needClusters | needListeners
 		if n.Outbound != "" || (n.Inbound != "" && p.topology.Roles[n.Role].Guarded) {
 			needs |= needRoutes
@@ -92,7 +92,7 @@ func named[T types.Resource](resources []T, name func(T) string) map[string]type
 	return named
 }
 
-// add makes an endpoint known to every proxy that its service concerns, and returns the version of that change.
+// add announces an endpoint to every proxy that knows its service, and returns the version of that change.
 func (p *plane) add(n node) (*change, error) {
 	if err := n.validate(p.topology.Roles); err != nil {
 		return nil, err
@@ -100,16 +100,16 @@ func (p *plane) add(n node) (*change, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, ok := p.nodes[n.ID]; ok {
-		return nil, fmt.Errorf("node %q is there already", n.ID)
+		return nil, fmt.Errorf("node %q exists already; give another id", n.ID)
 	}
 	if n.Inbound == "" {
-		return nil, fmt.Errorf("node %s has no inbound address, so there is nothing to tell anybody", n.ID)
+		return nil, fmt.Errorf("node %s has no inbound address; give one", n.ID)
 	}
 	p.register(n)
 	return p.update(n.Role)
 }
 
-// remove takes an endpoint back. A sidecar of that name that is still connected keeps its listeners.
+// remove withdraws an endpoint. A connected sidecar of that name keeps its listeners.
 func (p *plane) remove(id string) (*change, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -124,21 +124,21 @@ func (p *plane) remove(id string) (*change, error) {
 	return p.update(n.Role)
 }
 
-// update pushes a service's endpoints. The change is on record before the first push, so that no answer can be missed.
+// update pushes a service's endpoints. The change is recorded before the first push, so that no answer is missed.
 func (p *plane) update(service string) (*change, error) {
 	p.updates++
 	begun := p.tracker.begin(service, p.updates, len(p.members[service]))
 	for _, s := range p.shards {
-		told := assignment(service, p.members[service], s.uses)
-		if err := p.pushes.make(begun.at, func() error { return s.endpoints.UpdateResource(service, told) }); err != nil {
+		endpoints := assignment(service, p.members[service], s.uses)
+		if err := p.pushes.make(begun.at, func() error { return s.endpoints.UpdateResource(service, endpoints) }); err != nil {
 			return nil, err
 		}
 	}
 	return begun, nil
 }
 
-// replace gives a service other endpoints, all of them in one push. They need not be nodes: any address will do at which
-// the service's identity is proven.
+// replace replaces a service's endpoints in one push. They need not be nodes: any address works whose server has the
+// service's identity.
 func (p *plane) replace(service string, nodes []node) (*change, error) {
 	for _, n := range nodes {
 		if n.Role != service || n.Inbound == "" {
@@ -157,7 +157,7 @@ func (p *plane) replace(service string, nodes []node) (*change, error) {
 	return p.update(service)
 }
 
-// route sends what a role's proxies call on to several services by their weights.
+// route routes the calls of a role's proxies to several services by weight.
 func (p *plane) route(role string, weights map[string]uint32) (time.Time, error) {
 	var sum uint32
 	for service, weight := range weights {
@@ -169,27 +169,26 @@ func (p *plane) route(role string, weights map[string]uint32) (time.Time, error)
 	if p.topology.Roles[role].Calls == "" || sum == 0 {
 		return time.Time{}, fmt.Errorf("role %q: give one that calls another, and weights above 0", role)
 	}
-	told := p.topology.routes(role, weights)
-	return p.retell(role, outboundRoutes, told)
+	return p.pushRoutes(role, outboundRoutes, p.topology.routes(role, weights))
 }
 
-// authorize says whether anybody may call a guarded role.
+// authorize sets whether a guarded role may be called.
 func (p *plane) authorize(role string, allowed bool) (time.Time, error) {
 	if !p.topology.Roles[role].Guarded {
-		return time.Time{}, fmt.Errorf("role %q is not guarded: nothing there asks for an authorization", role)
+		return time.Time{}, fmt.Errorf("role %q is not guarded, so it asks for no authorization; set guarded in the topology", role)
 	}
-	return p.retell(role, inboundRoutes, inbound(allowed))
+	return p.pushRoutes(role, inboundRoutes, inbound(allowed))
 }
 
-// retell pushes routes to a role's proxies, and returns when it was told to.
-func (p *plane) retell(role, name string, told *routev3.RouteConfiguration) (time.Time, error) {
+// pushRoutes pushes routes to a role's proxies, and returns when it was asked to.
+func (p *plane) pushRoutes(role, name string, routes *routev3.RouteConfiguration) (time.Time, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	at := time.Now()
-	return at, p.pushes.make(at, func() error { return p.routes[role].UpdateResource(name, told) })
+	return at, p.pushes.make(at, func() error { return p.routes[role].UpdateResource(name, routes) })
 }
 
-// CreateDeltaWatch finds the part of the configuration that a proxy asks for.
+// CreateDeltaWatch returns the part of the configuration for which a proxy asks.
 func (p *plane) CreateDeltaWatch(request *cache.DeltaRequest, sub cache.Subscription, value chan cache.DeltaResponse) (func(), error) {
 	p.mu.RLock()
 	n, ok := p.nodes[request.GetNode().GetId()]
@@ -210,7 +209,7 @@ func (p *plane) CreateDeltaWatch(request *cache.DeltaRequest, sub cache.Subscrip
 	case resource.RouteType:
 		part = p.routes[n.Role]
 	default:
-		return nil, fmt.Errorf("nothing is served of type %q", request.GetTypeUrl())
+		return nil, fmt.Errorf("resources of type %q are not served", request.GetTypeUrl())
 	}
 	return part.CreateDeltaWatch(request, sub, value)
 }

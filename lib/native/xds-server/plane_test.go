@@ -173,7 +173,7 @@ func TestBadAdminRequests(t *testing.T) {
 		{"GET", "/bootstrap?node=x", "", "not in the topology", 404},
 		{"DELETE", "/endpoints?id=x", "", "no endpoint", 400},
 		{"POST", "/endpoints", `{"id":"x","role":"nobody","inbound":"127.0.0.1:1"}`, "not among the roles", 400},
-		{"POST", "/endpoints", `{"id":"client-0","role":"client","inbound":"127.0.0.1:1","no_traffic":true}`, "there already", 400},
+		{"POST", "/endpoints", `{"id":"client-0","role":"client","inbound":"127.0.0.1:1","no_traffic":true}`, "exists already", 400},
 		{"POST", "/endpoints", `{"id":"x","role":"client","outbound":"127.0.0.1:1"}`, "no inbound", 400},
 		{"POST", "/endpoints", `{"di":"x"}`, "unknown field", 400},
 	} {

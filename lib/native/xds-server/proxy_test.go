@@ -14,7 +14,7 @@ import (
 )
 
 // fakeProxy speaks delta ADS in Envoy's order: clusters, then their endpoints, listeners, then their routes. It
-// acknowledges everything, and keeps the names of what it was sent.
+// acknowledges everything and keeps the names of the resources that it received.
 type fakeProxy struct {
 	id     string
 	refuse string // a type to refuse instead

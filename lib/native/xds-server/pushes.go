@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// pushes holds every change back for a known time, in the order in which they came. Without a delay each is made at once,
-// by whoever asks for it.
+// pushes delays every change by a known time and keeps their order. Without a delay each is made at once, by its caller.
 type pushes struct {
 	delay time.Duration
 	held  chan held
@@ -18,14 +17,14 @@ type held struct {
 	make func() error
 }
 
-// most that are held at once; whoever asks for more waits.
-const mostHeld = 10_000
+// mostPending limits delayed changes; further callers wait.
+const mostPending = 10_000
 
 func newPushes(delay time.Duration) *pushes {
-	return &pushes{delay: delay, held: make(chan held, mostHeld)}
+	return &pushes{delay: delay, held: make(chan held, mostPending)}
 }
 
-// make pushes now, or the delay after the change was taken.
+// make pushes now, or the delay after the change was accepted.
 func (p *pushes) make(taken time.Time, push func() error) error {
 	if p.delay == 0 {
 		return push()
@@ -34,7 +33,7 @@ func (p *pushes) make(taken time.Time, push func() error) error {
 	return nil
 }
 
-// serve makes those that are held, until the context ends.
+// serve makes the delayed changes until the context ends.
 func (p *pushes) serve(ctx context.Context) error {
 	for {
 		select {
@@ -47,7 +46,7 @@ func (p *pushes) serve(ctx context.Context) error {
 			case <-time.After(time.Until(next.due)):
 			}
 			if err := next.make(); err != nil {
-				log.Printf("a push that was held back: %v", err)
+				log.Printf("a delayed push failed: %v", err)
 			}
 		}
 	}

@@ -30,25 +30,25 @@ const (
 	applicationCluster = "application" // in the bootstrap: the process behind the sidecar
 	discoveryCluster   = "xds"         // in the bootstrap: this server
 	outboundRoutes     = "outbound"
-	inboundRoutes      = "inbound" // of guarded roles, whose authorization is a matter of their routes
+	inboundRoutes      = "inbound" // of guarded roles, whose authorization is part of their routes
 	authorizationName  = "envoy.filters.http.rbac"
 	extraPrefix        = "extra-"
-	// plenty is far above what a study opens: Envoy's default of 1024 would cut in as a silent load shedder.
+	// plenty is far above what a study opens; Envoy's default of 1024 would silently shed load.
 	plenty = 100_000
 )
 
 func extraName(i int) string { return fmt.Sprintf("%s%04d", extraPrefix, i) }
 
-// pack wraps a message that is known to marshal.
+// pack wraps a message that can always be marshalled.
 func pack(message proto.Message) *anypb.Any {
 	packed, err := anypb.New(message)
 	if err != nil {
-		panic(err) // only for a message with invalid UTF-8, and ours are built from validated names
+		panic(err) // only for invalid UTF-8, and these messages contain validated names only
 	}
 	return packed
 }
 
-// address converts ip:port, which the topology has validated.
+// address converts ip:port, which was validated with the topology.
 func address(text string) *corev3.Address {
 	parsed := netip.MustParseAddrPort(text)
 	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
@@ -64,7 +64,7 @@ func ads() *corev3.ConfigSource {
 	}
 }
 
-// thresholds lift the circuit breakers out of the way.
+// thresholds disable the circuit breakers in effect.
 func thresholds() *clusterv3.CircuitBreakers {
 	many := wrapperspb.UInt32(plenty)
 	return &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{
@@ -72,8 +72,8 @@ func thresholds() *clusterv3.CircuitBreakers {
 	}}
 }
 
-// neverPanic keeps Envoy from using endpoints that are marked as not healthy when most are: the mark is what keeps
-// traffic away from them here.
+// neverPanic keeps Envoy from using endpoints that are marked as unhealthy when most of them are: here the mark
+// deliberately keeps traffic away from them.
 func neverPanic() *clusterv3.Cluster_CommonLbConfig {
 	return &clusterv3.Cluster_CommonLbConfig{HealthyPanicThreshold: &typev3.Percent{Value: 0}}
 }
@@ -93,7 +93,7 @@ func http2() map[string]*anypb.Any {
 	}
 }
 
-// serviceCluster is one service as role's proxies see it: endpoints by EDS, round robin, mutual TLS.
+// serviceCluster is one service for a role's proxies: endpoints by EDS, round robin, mutual TLS.
 func serviceCluster(service, spiffe string, own role) *clusterv3.Cluster {
 	return &clusterv3.Cluster{
 		Name:                          service,
@@ -108,13 +108,13 @@ func serviceCluster(service, spiffe string, own role) *clusterv3.Cluster {
 	}
 }
 
-// clusters are what a role's proxies get by CDS.
+// clusters returns what a role's proxies get by CDS.
 func (t *topology) clusters(name string) []*clusterv3.Cluster {
 	own := t.Roles[name]
 	var clusters []*clusterv3.Cluster
 	for _, service := range t.services(name) {
 		spiffe := t.Roles[service].SPIFFE
-		if spiffe == "" { // an extra service has no role, and a name in the same trust domain
+		if spiffe == "" { // an extra service has no role; give it a name in the same trust domain
 			domain, _, _ := strings.Cut(strings.TrimPrefix(own.SPIFFE, "spiffe://"), "/")
 			spiffe = "spiffe://" + domain + "/" + service
 		}
@@ -123,8 +123,8 @@ func (t *topology) clusters(name string) []*clusterv3.Cluster {
 	return clusters
 }
 
-// routes are what a role's proxies get by RDS: a service by its name, anything else to the role that is called, or to
-// several by their weights.
+// routes returns what a role's proxies get by RDS: a service by its name, and anything else to the called role, or to
+// several by weight.
 func (t *topology) routes(name string, weights map[string]uint32) *routev3.RouteConfiguration {
 	var hosts []*routev3.VirtualHost
 	for _, service := range t.services(name) {
@@ -150,8 +150,8 @@ func weighted(weights map[string]uint32) *routev3.RouteAction_WeightedClusters {
 	return &routev3.RouteAction_WeightedClusters{WeightedClusters: &routev3.WeightedCluster{Clusters: clusters}}
 }
 
-// inbound are the routes of a guarded role's listeners. A list of rules that is empty lets nobody in; with none at all
-// the filter lets everybody in.
+// inbound returns the routes of a guarded role's listeners. With an empty list of rules the filter refuses every caller,
+// without a list it admits every caller.
 func inbound(allowed bool) *routev3.RouteConfiguration {
 	host := virtualHost("application", applicationCluster, "*")
 	if !allowed {
@@ -162,7 +162,8 @@ func inbound(allowed bool) *routev3.RouteConfiguration {
 	return &routev3.RouteConfiguration{Name: inboundRoutes, VirtualHosts: []*routev3.VirtualHost{host}}
 }
 
-// virtualHost sends everything to one cluster. No retries and no time-out: a proxy neither hides a failure nor adds one.
+// virtualHost routes everything to one cluster, without retries and time-outs, so that a proxy neither hides nor adds a
+// failure.
 func virtualHost(name, cluster string, domains ...string) *routev3.VirtualHost {
 	return &routev3.VirtualHost{Name: name, Domains: domains, Routes: []*routev3.Route{{
 		Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
@@ -173,7 +174,7 @@ func virtualHost(name, cluster string, domains ...string) *routev3.VirtualHost {
 	}}}
 }
 
-// listeners are what one node gets by LDS.
+// listeners returns what one node gets by LDS.
 func (t *topology) listeners(n node) []*listenerv3.Listener {
 	var listeners []*listenerv3.Listener
 	if n.Inbound != "" {
@@ -224,7 +225,7 @@ func listener(name, at string, manager *hcmv3.HttpConnectionManager) *listenerv3
 	}
 }
 
-// assignment is a service's endpoints, for EDS. Those that uses refuses are made known and not sent to.
+// assignment returns a service's endpoints for EDS; those that uses rejects are announced but get no traffic.
 func assignment(service string, nodes []node, uses func(node) bool) *endpointv3.ClusterLoadAssignment {
 	endpoints := make([]*endpointv3.LbEndpoint, 0, len(nodes))
 	for _, n := range nodes {
@@ -241,7 +242,7 @@ func assignment(service string, nodes []node, uses func(node) bool) *endpointv3.
 	}
 }
 
-// extraNodes are the endpoints of an extra service: documentation addresses (RFC 5737), since nobody calls them.
+// extraNodes returns the endpoints of an extra service: documentation addresses (RFC 5737), because it is never called.
 func extraNodes(service, count int) []node {
 	nodes := make([]node, count)
 	for i := range nodes {

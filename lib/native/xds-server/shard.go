@@ -7,7 +7,7 @@ import (
 )
 
 // shard is a group of proxies that send to the same part of every service's endpoints. With spread k, a service of n
-// endpoints is dealt into about n/k parts; with spread 0 there is one shard, which sends to all.
+// endpoints is divided into about n/k parts; with spread 0 one shard sends to all.
 type shard struct {
 	number    int
 	parts     map[string]int // by service
@@ -41,8 +41,8 @@ func newShards(t *topology, members map[string][]node) []shard {
 	return shards
 }
 
-// uses reports whether the shard's proxies send to n. Replicas are dealt out in turn, so that every one is used by as
-// many callers, within one.
+// uses reports whether the shard's proxies send to n. Replicas are assigned in turn, so that the numbers of their callers
+// differ by at most one.
 func (s shard) uses(n node) bool {
 	parts := max(1, s.parts[n.Role]) // an extra service has no role
 	return n.number%parts == s.number%parts

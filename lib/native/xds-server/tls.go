@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// commonTLS proves own's identity and accepts only peers whose certificate carries one of the SPIFFE names.
+// commonTLS proves its own identity and accepts only peers whose certificate has one of the SPIFFE names.
 func commonTLS(own role, peers []string) *tlsv3.CommonTlsContext {
 	file := func(name string) *corev3.DataSource {
 		return &corev3.DataSource{Specifier: &corev3.DataSource_Filename{Filename: name}}

@@ -19,28 +19,28 @@ const (
 	scopeScoped = "scoped" // the services its role calls
 )
 
-// topology is the file that says who is in the mesh.
+// topology is the file that describes the mesh.
 type topology struct {
 	Scope string `json:"scope"`
-	// Extra services exist in full configuration only, and nobody calls them: the rest of a company's mesh.
+	// Extra services exist in full configuration only and are never called: the rest of a company's mesh.
 	ExtraServices  int `json:"extra_services"`
 	ExtraEndpoints int `json:"extra_endpoints"` // endpoints of each
-	// Spread is how many endpoints of a service one proxy sends to; 0: all. The others it knows as well, but as not
-	// healthy. Round robin over all would end in callers x endpoints connections, each with its TLS state.
+	// Spread is how many endpoints of a service one proxy sends to; 0 means all. It also knows the others, marked as
+	// unhealthy. Round robin over all would open callers x endpoints connections, each with its TLS state.
 	Spread int             `json:"spread"`
 	Roles  map[string]role `json:"roles"`
 	Nodes  []node          `json:"nodes"`
 }
 
-// role is what the replicas of one service share: the identity that their sidecars prove, and whom they call.
+// role has what the replicas of one service share: their sidecars' identity and the role that they call.
 type role struct {
 	SPIFFE      string `json:"spiffe"`
 	Certificate string `json:"certificate"` // files, PEM
 	Key         string `json:"key"`
 	Authority   string `json:"authority"`
-	Calls       string `json:"calls"` // the role that requests go on to; empty: the end of the chain
-	// Guarded replicas ask an authorization filter before they hand a request to the application. It lets everybody in
-	// until PUT /authorization says otherwise.
+	Calls       string `json:"calls"` // the called role; empty at the end of the chain
+	// Guarded replicas pass requests through an authorization filter, which admits every caller until PUT /authorization
+	// changes that.
 	Guarded bool `json:"guarded"`
 }
 
@@ -49,15 +49,15 @@ type node struct {
 	ID    string `json:"id"`
 	Role  string `json:"role"`
 	Admin string `json:"admin"` // of the sidecar's own admin interface
-	// Inbound is where the sidecar takes mutual TLS from others, for the application.
+	// Inbound is where the sidecar accepts mutual TLS from others, for the application.
 	Inbound     string `json:"inbound"`
 	Application string `json:"application"`
-	// Outbound is where the application hands its calls to the sidecar, in plaintext.
+	// Outbound is where the sidecar accepts the application's calls, in plaintext.
 	Outbound string `json:"outbound"`
-	// NoTraffic makes the endpoint known to the callers but not used by them: enough to measure a push.
+	// NoTraffic announces the endpoint to callers, which do not use it: enough to measure a push.
 	NoTraffic bool `json:"no_traffic"`
 
-	number int // among the nodes of its role, in the order in which they came
+	number int // among the nodes of its role, in order of registration
 }
 
 func readTopology(file string) (*topology, error) {
@@ -70,7 +70,7 @@ func readTopology(file string) (*topology, error) {
 	}
 	t := &topology{Scope: scopeFull}
 	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields() // a misspelt field would silently be another experiment
+	decoder.DisallowUnknownFields() // a misspelt field would silently change the experiment
 	if err := decoder.Decode(t); err != nil {
 		return nil, fmt.Errorf("topology %s: %w", file, err)
 	}
@@ -98,7 +98,7 @@ func (t *topology) validate() error {
 	seen := map[string]bool{}
 	for _, n := range t.Nodes {
 		if seen[n.ID] {
-			return fmt.Errorf("node %q is there twice", n.ID)
+			return fmt.Errorf("node %q is listed twice", n.ID)
 		}
 		seen[n.ID] = true
 		if err := n.validate(t.Roles); err != nil {
@@ -116,7 +116,7 @@ func (r role) validate(name string, roles map[string]role) error {
 		return fmt.Errorf("role %s: spiffe %q is not a SPIFFE name", name, r.SPIFFE)
 	}
 	if _, ok := roles[r.Calls]; r.Calls != "" && !ok {
-		return fmt.Errorf("role %s calls %q, which is no role", name, r.Calls)
+		return fmt.Errorf("role %s calls %q, which is not among the roles", name, r.Calls)
 	}
 	for _, file := range []string{r.Certificate, r.Key, r.Authority} {
 		if _, err := os.Stat(file); err != nil { // Envoy would refuse the listener, at every node
@@ -147,7 +147,7 @@ func (n node) validate(roles map[string]role) error {
 	return nil
 }
 
-// callers returns the SPIFFE names that may call a role. Where nobody calls it, any member of the mesh may.
+// callers returns the SPIFFE names that may call a role: those of its callers, or of every member if it has none.
 func (t *topology) callers(name string) []string {
 	var callers, all []string
 	for _, caller := range slices.Sorted(maps.Keys(t.Roles)) {
@@ -162,7 +162,7 @@ func (t *topology) callers(name string) []string {
 	return callers
 }
 
-// services returns the names of what a role's proxies learn.
+// services returns the names of the services that a role's proxies learn.
 func (t *topology) services(name string) []string {
 	if t.Scope == scopeScoped {
 		if calls := t.Roles[name].Calls; calls != "" {

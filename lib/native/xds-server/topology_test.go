@@ -58,7 +58,7 @@ func TestTopologyMistakesAreNamed(t *testing.T) {
 		`scope "some"`:               func(t *topology) { t.Scope = "some" },
 		"spread -1":                  func(t *topology) { t.Spread = -1 },
 		"extra_services":             func(t *topology) { t.ExtraServices = -1 },
-		`is there twice`:             func(t *topology) { t.Nodes[1].ID = t.Nodes[0].ID },
+		`is listed twice`:            func(t *topology) { t.Nodes[1].ID = t.Nodes[0].ID },
 		`"x" is not among the roles`: func(t *topology) { t.Nodes[0].Role = "x" },
 		"neither inbound":            func(t *topology) { t.Nodes[0].Outbound = "" },
 		"no application":             func(t *topology) { t.Nodes[1].Application = "" },

@@ -12,7 +12,7 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/server/v3"
 )
 
-// needs is the set of resource types that a node must have acknowledged to be configured.
+// needs is the set of resource types that a configured node has acknowledged.
 type needs uint8
 
 const (
@@ -27,7 +27,7 @@ var needOf = map[string]needs{
 	resource.ListenerType: needListeners, resource.RouteType: needRoutes,
 }
 
-// tracker follows what every proxy was sent and has acknowledged, from the server's callbacks.
+// tracker records what every proxy was sent and has acknowledged, from the server's callbacks.
 type tracker struct {
 	mu       sync.Mutex
 	expected map[string]needs // by node
@@ -41,7 +41,7 @@ type tracker struct {
 // proxy is one stream.
 type proxy struct {
 	node       string
-	sent       map[string]response // by nonce: not yet answered
+	sent       map[string]response // by nonce, until answered
 	acked      needs
 	subscribed map[string]bool // services whose endpoints it follows, without the extra ones
 }
@@ -66,7 +66,7 @@ func newTracker() *tracker {
 
 func (t *tracker) initial() *change { return t.changes[0] }
 
-// expect names a node that should connect. After the start it is waited for by whoever added it.
+// expect adds a node that should connect. After the start, the caller who added it waits for it.
 func (t *tracker) expect(id string, needs needs) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -89,7 +89,7 @@ func (t *tracker) refuse() {
 	t.refused++
 }
 
-// begin records a change of a service's endpoints, to be acknowledged by every proxy that follows it now.
+// begin records a change of a service's endpoints, which every proxy that follows it now must acknowledge.
 func (t *tracker) begin(service string, update uint64, endpoints int) *change {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -140,7 +140,7 @@ func (t *tracker) open(id int64) {
 	}
 }
 
-// close takes a proxy that went away out of what later changes wait for: the initial configuration waits on.
+// close removes a disconnected proxy from what later changes wait for; the initial configuration still waits for it.
 func (t *tracker) close(id int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -178,7 +178,7 @@ func (t *tracker) request(id int64, request *discovery.DeltaDiscoveryRequest) {
 	}
 	answered, ok := p.sent[request.GetResponseNonce()]
 	if !ok {
-		return // a new subscription, no answer
+		return // a new subscription, not an answer
 	}
 	delete(p.sent, request.GetResponseNonce())
 	if request.GetErrorDetail() != nil {

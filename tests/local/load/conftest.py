@@ -9,7 +9,7 @@ import pytest
 
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
 from meshtrial.testbed.local import apps
-from meshtrial.testbed.local.generator import run_generators
+from meshtrial.testbed.local.deployment import run_generators
 from meshtrial.testbed.local.processes import Child
 from meshtrial.testbed.local.sockets import free_ports, wait_listening
 

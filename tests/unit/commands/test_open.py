@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from commandline import meshtrial
+from refused import missing
 
 from meshtrial.report import write_entry
 
@@ -38,7 +39,7 @@ def test_without_a_display_it_says_so_and_where_the_newest_lies(reports):
     assert code == 0
     path, why = out.splitlines()
     assert path == str(reports / "a-2.html")
-    assert why == f"there is no display here; in a browser: {(reports / 'a-2.html').as_uri()}"
+    assert why.endswith(f": {(reports / 'a-2.html').as_uri()}")
 
 
 def test_of_a_study_by_its_name_or_by_its_records(reports, monkeypatch):
@@ -47,25 +48,22 @@ def test_of_a_study_by_its_name_or_by_its_records(reports, monkeypatch):
     assert str(reports / "a-1.html") in meshtrial_open("alpha/a-1")[1]
 
 
-@pytest.mark.parametrize(
-    ("starts", "said"),
-    [(True, []), (False, ["no browser could be started; in one of yours: "])],
-)
-def test_with_a_display_it_asks_the_browser(reports, monkeypatch, starts, said):
+@pytest.mark.parametrize("starts", [True, False])
+def test_with_a_display_it_asks_the_browser(reports, monkeypatch, starts):
     asked: list[str] = []
     monkeypatch.setenv("DISPLAY", ":0")
     monkeypatch.setattr(webbrowser, "open", lambda address: asked.append(address) or starts)
     code, out, _ = meshtrial_open()
     address = (reports / "a-2.html").as_uri()
     assert (code, asked) == (0, [address])
-    assert out.splitlines()[1:] == [line + address for line in said]
+    assert [line.endswith(f": {address}") for line in out.splitlines()[1:]] == [True] * (not starts)
 
 
 def test_of_nothing_it_says_what_there_is(reports, tmp_path, monkeypatch):
     code, _, err = meshtrial_open("gamma")
     assert code == 2
-    assert err == f"meshtrial open: gamma: no report under {reports} is of it; there are some of alpha, beta\n"
+    assert missing(err, ["gamma", reports, "alpha", "beta"]) == []
     monkeypatch.setenv("MESHTRIAL_REPORTS", str(tmp_path / "empty"))
     code, _, err = meshtrial_open()
     assert code == 2
-    assert err.endswith("/empty: holds no report yet; `make study` makes one\n")
+    assert missing(err, [tmp_path / "empty"]) == []

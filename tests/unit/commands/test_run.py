@@ -14,7 +14,7 @@ from refused import refused
 
 from meshtrial.commands import gating
 from meshtrial.commands import run as command
-from meshtrial.commands.run import begun, read_given
+from meshtrial.commands.run import begun
 from meshtrial.design.foreseen import foreseen
 from meshtrial.design.plan import Plan, make_plan
 from meshtrial.errors import UsageError
@@ -22,8 +22,8 @@ from meshtrial.inference.gate import Rules
 from meshtrial.records import parts
 from meshtrial.records.parts import Part
 from meshtrial.records.store import ENVIRONMENT, StudyStore
-from meshtrial.run.trial import HANDOFF, LOOK, Trial
-from meshtrial.testbed.local.others import Look
+from meshtrial.run.trial import MACHINE_USE_FILE, STUDY_DIR_FILE_ENV, Trial
+from meshtrial.testbed.local.others import LoadSnapshot
 
 NAME, GIVEN = "ambient_vs_no_mesh", {"treatments": "none", "blocks": 6, "seed": 1}
 
@@ -36,10 +36,6 @@ def plan(**more: object) -> Plan:
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path))
     return tmp_path
-
-
-def test_nothing_was_begun(root):
-    assert begun(NAME, GIVEN) == {}
 
 
 def test_the_newest_of_this_very_plan_is_gone_on_with(root):
@@ -66,14 +62,6 @@ def test_a_drawn_seed_is_sealed_and_what_was_begun_with_it_is_gone_on_with(root)
     assert Trial(NAME, unsaid | begun(NAME, unsaid)).plan == first
     (folder / "plan.json").write_text("{")  # damaged: it cannot be gone on with, and stops nobody
     assert begun(NAME, unsaid) == {}
-
-
-@pytest.mark.parametrize("content", [b"blocks: 2026-02-31", b"blocks: " + b"9" * 5000], ids=["no_date", "digits"])
-def test_a_file_that_yaml_cannot_read_is_refused_in_one_line(content, tmp_path):
-    file = tmp_path / "given.yaml"
-    file.write_bytes(content)
-    with refused(UsageError, names=[file, "YAML"]):
-        read_given(NAME, file, [])
 
 
 def test_parts_without_a_seed_are_refused_with_one_that_they_can_share(root):
@@ -130,7 +118,8 @@ def test_help_says_how_long_a_plan_takes_and_what_it_cannot_answer(given, root):
     code, out, err = meshtrial("run", NAME, *given)
     assert (code, err) == (0, "")
     parameters, _, estimate = out.partition("\nWith these parameters\n")
-    assert re.search(r"^  rps +0\.0 +requests a second", parameters, re.M)
+    assert re.search(r"^  rps +0\.0 +requests ", parameters, re.M)
+    assert parameters.count("profile") == 2  # the parameter, and what 0 means, once for all
     length, *limits = estimate.splitlines()
     assert length.startswith(f"{NAME}: 40 runs, 4 treatments in 10 blocks; ")
     assert limits == [limit.sentence for limit in foreseen(built(NAME, rps=1000))]
@@ -147,10 +136,10 @@ def test_help_of_a_recorded_study_touches_nothing(root):
 
 @pytest.mark.linux
 def test_a_kernel_gets_what_the_machine_did_before_it_started(monkeypatch, tmp_path):
-    seen: list[Look] = []
+    seen: list[LoadSnapshot] = []
 
     def execute_notebook(*_: object, **__: object) -> None:
-        seen.append(Look.read(Path(os.environ[HANDOFF]).with_name(LOOK)))
+        seen.append(LoadSnapshot.read(Path(os.environ[STUDY_DIR_FILE_ENV]).with_name(MACHINE_USE_FILE)))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(papermill, "execute_notebook", execute_notebook)

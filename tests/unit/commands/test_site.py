@@ -48,7 +48,7 @@ def test_without_a_folder_the_index_over_the_reports_is_written(reports):
     assert (reports / "index.html").is_file()
 
 
-def test_the_newest_report_that_says_the_same_verdicts_is_published(reports, data, tmp_path):
+def test_the_newest_report_that_matches_records_verdicts_is_published(reports, data, tmp_path):
     reported(reports, data, "20260101T000000Z")
     newest = reported(reports, data, "20260102T000000Z")
     reported(reports, dataclasses.replace(data, verdicts=data.verdicts[1:]), "20260103T000000Z")

@@ -38,14 +38,10 @@ def test_a_study_that_runs_says_so_and_until_when(store):
 def test_a_damaged_run_is_told_with_what_makes_it_again_and_hides_nothing_else(store):
     folder = store.folder(store.plan.runs[0].run_id, 1)
     (folder / "run.json").write_text("")
-    again = f"meshtrial run {store.plan.study.name} -p study_dir={store.path} makes them again"
-    state = f"provisional, 0 of 6 blocks, 1 damaged ({folder.name}); {again}"
-    assert status() == f"{store.path}  {state}  2/18 runs, 0 attempts failed\n"
-
-
-def test_a_lock_that_a_killed_process_left_is_no_sign_of_life(store):
-    (store.path / ".lock").touch()
-    assert not store.running
+    again = f"meshtrial run {store.plan.study.name} -p study_dir={store.path}"
+    line = status()
+    assert line.startswith(f"{store.path}  provisional, 0 of 6 blocks, 1 damaged ({folder.name}); ")
+    assert line.endswith(f"{again}  2/18 runs, 0 attempts failed\n")
 
 
 def test_a_running_study_is_not_run_twice_but_one_that_is_only_asked_about_is(store):
@@ -54,6 +50,7 @@ def test_a_running_study_is_not_run_twice_but_one_that_is_only_asked_about_is(st
         with refused(RecordError, names=[store.path]), store.locked():
             pass
     (store.path / ".lock").touch()
+    assert not store.running  # a killed process left it
     with (store.path / ".lock").open() as asking:
         fcntl.flock(asking, fcntl.LOCK_SH)
         threading.Timer(0.02, lambda: fcntl.flock(asking, fcntl.LOCK_UN)).start()

@@ -5,10 +5,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from refused import refused
 
 from meshtrial.compare import tables
-from meshtrial.load.files import InputFileError
 
 HEADER = "run,block,treatment,response,value\n"
 
@@ -127,6 +125,9 @@ def test_any_response_with_a_margin_of_its_own(bench):
         table().replace("1.100", '"1 100,5"', 1),
         table().replace("1.100", "1,100", 1),
         "Results of Monday\n\na,b\n1,2\n",
+        "run,treatment,value\n1,a,1,5\n",
+        "run,Run,value\n1,a,1\n",
+        'run,treatment,value\n"1,a,1\n',
     ],
     ids=itertools.count(),
 )
@@ -210,26 +211,6 @@ def test_a_short_row_is_filled_and_columns_without_a_name_are_counted():
 def test_a_comma_is_a_decimal_mark_where_the_table_shows_it(separator, written, taken):
     rows = read("\n".join(separator.join(row) for row in (KNOWN, *(("1", "a", value) for value in written))))
     assert [row["value"] for row in rows] == (taken or written)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "run,treatment,value\n1,a,1,5\n",
-        "run,Run,value\n1,a,1\n",
-        'run,treatment,value\n"1,a,1\n',
-    ],
-    ids=itertools.count(),
-)
-def test_what_is_no_table(text):
-    with refused(InputFileError):
-        read(text)
-
-
-def test_a_table_of_more_rows_than_anybody_has_runs(monkeypatch):
-    monkeypatch.setattr(tables, "MOST_ROWS", 1)
-    with refused(InputFileError, names=["t.csv", 2]):
-        read("run,treatment,value\n1,a,1\n2,a,1\n")
 
 
 def test_a_table_of_nothing_that_shows_has_no_columns():

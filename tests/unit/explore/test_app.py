@@ -92,7 +92,7 @@ def test_a_margin_changes_a_verdict_and_marks_everything(explorer):
     assert "slower, material" in own
     assert "slower, below margin" in explorer.view.value
     assert "After the fact" in explorer.state.value
-    assert explorer.view.value.index("What moves after the fact") < explorer.view.value.index("Forest plot")
+    assert explorer.view.value.index("Changed after the fact") < explorer.view.value.index("Forest plot")
     assert "study.reanalyse(margin='200%,5ms')" in lines(explorer)
     assert shown_by(lines(explorer)) == explorer.view.value
 
@@ -126,13 +126,6 @@ def test_what_cannot_be_judged_says_why_and_is_not_shown_as_declared(explorer, m
 
 def refuse(study: RecordedStudy, **_: object) -> RecordedStudy:
     raise UsageError("no such margin")
-
-
-def test_another_baseline_is_offered_for_every_treatment_but_the_twin(explorer):
-    assert [value for _, value in explorer.baseline.options] == ["", "none", "node-proxy"]
-    explorer.baseline.value = "node-proxy"
-    assert "Forest plot against node-proxy" in explorer.view.value
-    assert shown_by(lines(explorer)) == explorer.view.value
 
 
 def test_a_treatment_that_is_not_ticked_is_not_shown(explorer):
@@ -177,8 +170,8 @@ def test_every_view_is_what_its_lines_make(explorer_beside, index, monkeypatch):
     monkeypatch.setattr(mt, "open_study", cache(mt.open_study))
     explorer = explorer_beside
     explorer.tabs.selected_index = index
-    for name in explorer.what[index].options.values():
-        explorer.what[index].value = name
+    for name in explorer.views[index].options.values():
+        explorer.views[index].value = name
         assert f"mt.{name}(study" in lines(explorer)
         assert len(lines(explorer).splitlines()) <= 3
         assert shown_by(lines(explorer)) == explorer.view.value
@@ -192,7 +185,7 @@ def test_a_response_is_chosen_where_a_figure_is_of_one(explorer):
     explorer.response.value = "path_cpu_s_per_request"
     assert "'path_cpu_s_per_request'" in lines(explorer)
     assert explorer.view.value != first
-    explorer.what[ALL_RUNS].value = "tables.validity"
+    explorer.views[ALL_RUNS].value = "tables.validity"
     assert explorer.response.layout.display == "none"
 
 
@@ -202,9 +195,9 @@ def test_a_run_is_stepped_through_and_looked_into(explorer):
     explorer.after.click()
     explorer.after.click()
     assert "01-3-node-proxy" in explorer.view.value
-    explorer.what[ONE_RUN].value = "tables.run_proofs"
+    explorer.views[ONE_RUN].value = "tables.run_proofs"
     assert "plaintext refused" in explorer.view.value
-    explorer.what[ONE_RUN].value = "tables.run_log"
+    explorer.views[ONE_RUN].value = "tables.run_log"
     explorer.log.value = "fortio.txt"
     assert "fortio.txt of run 01-3-node-proxy" in explorer.view.value
     explorer.before.click()
@@ -224,15 +217,6 @@ def test_runs_of_treatments_that_are_not_shown_are_not_offered(explorer):
     assert explorer.run.value == chosen
 
 
-def test_a_packed_study_without_requests_and_logs_says_so(explorer):
-    explorer.tabs.selected_index = ONE_RUN
-    explorer.studies.value = packed(explorer, "mesh_comparison")
-    assert "its requests were left out when it was packed" in explorer.view.value
-    explorer.what[ONE_RUN].value = "tables.run_log"
-    assert "its logs were left out when it was packed" in explorer.view.value
-    assert explorer.log.layout.display == "none"
-
-
 def test_two_studies_of_one_question_stand_beside_each_other(explorer_beside):
     explorer = explorer_beside
     explorer.tabs.selected_index = TWO
@@ -241,7 +225,7 @@ def test_two_studies_of_one_question_stand_beside_each_other(explorer_beside):
     assert second == ("ambient_vs_no_mesh · 2027-01-01 00:00 · 77c58730", explorer.other.value)
     assert "none-aa A (A/A twin)" in explorer.view.value
     assert "none-aa B (A/A twin)" in explorer.view.value
-    explorer.what[TWO].value = "tables.between"
+    explorer.views[TWO].value = "tables.between"
     assert "Study against study" in explorer.view.value
 
 
@@ -249,15 +233,8 @@ def test_two_studies_that_cannot_be_compared_say_why_and_are_shown_all_the_same(
     explorer.tabs.selected_index = TWO
     explorer.other.value = packed(explorer, "mesh_comparison")
     assert explorer.view.value.count("<figure ") == 1
-    explorer.what[TWO].value = "tables.between"
+    explorer.views[TWO].value = "tables.between"
     assert "they ask different questions" in explorer.view.value
-
-
-def test_one_study_alone_has_none_beside_it(monkeypatch):
-    monkeypatch.setattr(app, "recorded_studies", dict)
-    explorer = mt.explore(SAMPLE)
-    explorer.tabs.selected_index = TWO
-    assert (explorer.other.value, explorer.view.value) == (None, "")
 
 
 def test_an_unreadable_study_is_a_sentence_and_the_next_one_opens(tmp_path, monkeypatch):
@@ -332,27 +309,6 @@ def test_what_stands_before_is_not_seen_under_the_next_tab_or_study(explorer, mo
     explorer.studies.value = packed(explorer, "mesh_comparison")
     assert seen == ["", ""]
     assert explorer.view.value == "made"
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"reanalyse": (("margin", "30%"), ("alpha", 0.01))},
-        {"only": (("treatments", ("none", "node-proxy")), ("loads", ("300rps-4c",)))},
-        {"reanalyse": (("margin", "p50=0.5ms"),), "only": (("treatments", ("none",)),)},
-    ],
-)
-def test_what_was_chosen_is_in_the_lines(given):
-    view = View(SAMPLE, names=("figures.forest",), **given)
-    assert len(view.code().splitlines()) == 3
-    assert shown_by(view.code()) == view.html()
-    assert ("After the fact" in view.html()) == ("reanalyse" in given)
-
-
-def test_what_cannot_be_made_is_one_sentence():
-    shown = View(SAMPLE, (("margin", "ten"),), names=("figures.forest",)).html()
-    assert "margin ten: must be e.g. 5%" in shown
-    assert "Traceback" not in shown
 
 
 def test_a_path_is_written_as_one_would_type_it(monkeypatch):

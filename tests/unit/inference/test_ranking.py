@@ -8,8 +8,8 @@ import pytest
 from unit.inference.recorded import planned, rows_of, study_of
 
 from meshtrial.design.plan import PlannedRun
-from meshtrial.inference.described import described
 from meshtrial.inference.ranking import Ranking, rankings
+from meshtrial.inference.rows import described
 from meshtrial.records.dataset import StudyData
 from meshtrial.vocabulary import BETWEEN, VerdictLabel
 
@@ -51,7 +51,7 @@ def test_six_blocks_place_four_meshes(data):
     by_latency = rankings(data)[0]
     assert isinstance(by_latency, Ranking)
     assert {place.treatment: place.places for place in by_latency.places} == PLACES
-    assert (by_latency.shown, by_latency.pairs) == (5, 6)
+    assert (by_latency.n_significant, by_latency.pairs) == (5, 6)
     first, *_, last = by_latency.places
     assert (first.treatment, set(first.better_than), first.worse_than) == (
         "istio-ambient",
@@ -101,7 +101,7 @@ def test_where_nothing_could_be_compared_there_are_no_places(data):
 def test_five_blocks_leave_every_place_open():
     (found, _) = rankings(study(blocks=5))
     assert {place.places for place in found.places} == {"1–4"}
-    assert found.shown == 0
+    assert found.n_significant == 0
 
 
 def test_what_no_mesh_lacks_is_compared_between_meshes_and_makes_no_row_against_none(data):

@@ -1,13 +1,24 @@
 """A recorded study with known growth: exponent, marginal cost and knee are found again within their intervals."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from refused import as_reviewed
 from unit.inference.recorded import planned, study_of
 
-from meshtrial.inference.scaling import UNUSED, compare, costs_of_both, growth, growths, judged, ladder, rates
-from meshtrial.inference.scaling_limits import limits
+from meshtrial.inference.scaling import (
+    UNUSED,
+    compare,
+    costs_of_both,
+    exponent_verdict,
+    growth,
+    growths,
+    ladder,
+    limits,
+    rates,
+)
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import figures, tables
 
@@ -54,14 +65,14 @@ def data():
     return recorded()
 
 
-def test_the_exponent_is_found_judged_and_goes_on(data):
+def test_the_exponent_is_found_exponent_verdict_and_goes_on(data):
     found = growth(data, "sidecar+mtls", "data_plane_cpu_cores")
     assert found.ladder.sizes == SIZES
     assert found.ladder.blocks == tuple(range(1, 11))
     assert found.law.exponent.low <= 1.3 <= found.law.exponent.high
     assert found.law.exponent.high - found.law.exponent.low < 0.06
-    assert judged(found) == "superlinear"
-    assert judged(growth(data, "none", "data_plane_cpu_cores")) == "sublinear"
+    assert exponent_verdict(found) == "superlinear"
+    assert exponent_verdict(growth(data, "none", "data_plane_cpu_cores")) == "sublinear"
     # What bends is predicted by its power law.
     assert found.curve.form == "power law"
     assert found.predict(1200, 0.05).estimate / found.predict(300, 0.05).estimate == pytest.approx(4**1.3, rel=0.05)
@@ -70,7 +81,7 @@ def test_the_exponent_is_found_judged_and_goes_on(data):
 def test_the_cost_of_an_endpoint_is_found_and_a_prediction_beyond_the_sizes_holds_the_truth(data):
     found = growth(data, "sidecar+mtls", "data_plane_memory_bytes")
     assert found.cost.low <= 16 * 2**20 <= found.cost.high
-    assert judged(found) == "about linear"
+    assert exponent_verdict(found) == "about linear"
     at = found.predict(1200, 0.05)
     assert at.low <= memory(1200, "sidecar+mtls") <= at.high
 
@@ -99,7 +110,7 @@ def test_costs_of_endpoints_and_of_rate_are_told_apart():
 
 def test_few_blocks_are_provisional():
     found = growth(recorded(blocks=3), "sidecar+mtls", "data_plane_cpu_cores")
-    assert judged(found) == "inconclusive: at least 6 blocks"
+    assert exponent_verdict(found) == "inconclusive: at least 6 blocks"
     assert "provisional" in found.law.exponent.method
     assert found.law.exponent.low <= 1.3 <= found.law.exponent.high
 
@@ -200,13 +211,13 @@ def test_where_an_interval_holds_no_cost_the_table_says_what_it_would_take():
     told, scoped, _ = (line for line in rows if "memory (PSS), data plane" in line)
     assert " blocks find " not in told
     # Noise of 1 % on 1.8 GB, over a thousand services: about 14 MiB between runs of a block, 1.3 of that for 8 blocks.
-    found = re.search(r"8 blocks find ([\d.]+)\sMiB, (\d+|1000 or more) the estimate", scoped)
+    found = re.search(r"8 blocks find ([\d.]+)\sMiB", scoped)
     assert 8 < float(found[1]) < 50
 
 
 def test_a_study_of_one_size_is_drawn_against_the_services_that_nobody_calls():
     figure = figures.cost_against_endpoints(unused_recorded(sizes="30"))
-    assert "against services that nobody calls" in figure.caption
+    assert "against unused services" in figure.caption
     assert set(figure.table["sizes"]) == {"0 200 1000"}
     both = figures.cost_against_endpoints(unused_recorded())
     assert "against endpoints" in both.caption
@@ -219,3 +230,28 @@ def test_endpoints_and_rate_are_tabled_where_they_were_crossed(data):
     text = tables.costs_of_endpoints_and_rate(crossed, ["data_plane_memory_bytes"]).text
     assert "1000 endpoints" in text
     assert "1000 requests a second" in text
+
+
+def test_idle_share_gates_and_failures(make_record):
+    plan = planned("scale_out", sizes="30,60", blocks=2, treatments="none,sidecar+mtls")
+    runs = []
+    for run in plan.runs:
+        loaded = run.treatment == "sidecar+mtls" and plan.load_of(run).replicas == 20
+        busy = 0.97 if loaded else 0.4
+        made = make_record(
+            plan,
+            run,
+            {"machine_busy": busy, "achieved_ratio": 0.9 if loaded else 1.0, "requests": 100.0},
+            fail="rate" if loaded and run.repetition == 2 else "",
+        )
+        runs.append(replace(made, extra={"failures": {"5xx": 2 if loaded else 0, "time-out": 0}}))
+    data = study_of(plan, lambda run: {}, runs=runs)
+    found = {(one.treatment, one.endpoints): one for one in limits(data)}
+    held = found["sidecar+mtls", 60]
+    assert held.by_machine
+    assert (held.runs, held.valid, held.failed["5xx"], held.gates) == (2, 1, 4, ("rate 1×",))
+    assert held.sentence.startswith("3 % of the machine idle: the machine was the limit")
+    assert [key for key, one in found.items() if one.by_machine] == [("sidecar+mtls", 60)]
+    as_reviewed(found["none", 30].sentence)
+    figure = figures.machine_limits(data)
+    assert "The machine was the limit for sidecar+mtls at 60 endpoints." in figure.caption

@@ -17,7 +17,7 @@ class FakeApi(Cluster):
 
     def __init__(self) -> None:  # the real one reads a kubeconfig
         self.patience_s, self.context, self.kubeconfig, self.server = 0.0, "fake", "", "https://fake"
-        self.heard = True
+        self.has_answered = True
         self.kubelets: dict[str, str] | None = {}
         self.objects: dict[str, Json] = {}
         self.logs: dict[str, str] = {}  # ``namespace/pod/container`` (and ``... previous``) to text
@@ -59,10 +59,10 @@ class FakeApi(Cluster):
         body: Any = None,
         content_type: str = "application/json",
         timeout: tuple[float, float] = (1.0, 1.0),
-        host: str | None = None,
+        host: str = "",
     ) -> bytes:
         """Answer, or raise as the client does."""
-        self.asked.append(f"{method} {host or ''}{path}")
+        self.asked.append(f"{method} {host}{path}")
         if self.silent:
             self.unanswered += 1
             raise ConnectionRefusedError("connection refused")

@@ -9,10 +9,9 @@ import yaml
 from refused import refused
 
 from meshtrial.errors import TestbedError
-from meshtrial.testbed.kubernetes.charts import Charts, read_chart
+from meshtrial.testbed.kubernetes.charts import Charts, read_chart, unknown_values
 from meshtrial.testbed.kubernetes.meshdata import ExpectedVersion, Mesh, Release
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.kubernetes.values import unknown_values
 
 
 def write_chart(folder: Path, name: str, values: dict, version: str = "1.2.3", **more: object) -> Path:

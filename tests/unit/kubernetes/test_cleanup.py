@@ -8,8 +8,8 @@ from meshtrial.testbed.kubernetes import cleanup
 from meshtrial.testbed.kubernetes.apply import MESH, Owner
 from meshtrial.testbed.kubernetes.cleanup import clean_cluster
 from meshtrial.testbed.kubernetes.client import Cluster
-from meshtrial.testbed.kubernetes.lease import SessionLease, running
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
+from meshtrial.testbed.kubernetes.session import SessionLease, running_sessions
 
 DEAD, ALIVE = Owner("dead study", "dead01"), Owner("live study", "live01")
 SPACES, CRDS = "/api/v1/namespaces", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -56,7 +56,7 @@ def test_what_a_running_study_owns_is_left_alone(api: FakeApi):
     done = clean_cluster(api, KubernetesOptions())
     assert set(done.removed) == {"kuma-system", "kuma-app"}
     assert set(done.remaining) == {"istio-system", "istio-app"}
-    assert f"{running(api)[ALIVE.id]}: left alone; --force removes it all the same" in done.lines
+    assert f"{running_sessions(api)[ALIVE.id]}: left alone; --force removes it" in done.lines
     left = {path for path in api.objects if "istio" in path or path.endswith(("theirs", "shop"))}
     assert left == set(api.objects)
 
@@ -106,7 +106,7 @@ def test_a_namespace_whose_lease_may_still_come_is_left_alone_for_a_minute(api: 
     done = clean_cluster(api, KubernetesOptions())
     assert "early-probe" in done.remaining
     why = "study early-study may just be starting (owner early1, since 2027-01-15T08:00:00Z)"
-    assert f"{why}: left alone; --force removes it all the same" in done.lines
+    assert f"{why}: left alone; --force removes it" in done.lines
     api.now += 61
     assert "early-probe" in clean_cluster(api, KubernetesOptions()).removed
 

@@ -12,7 +12,7 @@ from unit.kubernetes.conftest import Clock
 from unit.kubernetes.fakeapi import FakeApi
 
 from meshtrial.errors import TestbedError, UsageError
-from meshtrial.testbed.kubernetes.client import Cluster, ConflictError, NotFoundError, is_blink
+from meshtrial.testbed.kubernetes.client import Cluster, ConflictError, NotFoundError, is_transient
 
 
 def kubeconfig_of(path: Path, server: str) -> str:
@@ -78,9 +78,9 @@ def test_answers_become_one_line(kubeconfig: str, status: int, kind: type):
 
 
 def test_what_is_a_blink():
-    assert all(is_blink(ApiException(status=code)) for code in (0, 429, 500, 503))
-    assert is_blink(ConnectionResetError())
-    assert not any(is_blink(ApiException(status=code)) for code in (401, 403, 404, 409, 422))
+    assert all(is_transient(ApiException(status=code)) for code in (0, 429, 500, 503))
+    assert is_transient(ConnectionResetError())
+    assert not any(is_transient(ApiException(status=code)) for code in (401, 403, 404, 409, 422))
 
 
 @pytest.mark.parametrize(
@@ -131,4 +131,17 @@ def test_the_servers_clock_is_its_own_not_this_machines(tmp_path: Path, date: st
         else:
             with refused(TestbedError):
                 cluster.server_time()
+        thread.join()
+
+
+@pytest.mark.parametrize("at_another_host", [False, True])
+def test_an_answer_is_read_from_the_server_that_is_named(tmp_path: Path, at_another_host: bool):
+    with http.server.HTTPServer(("127.0.0.1", 0), _Dated) as server:
+        server.date = ""  # type: ignore[attr-defined]
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        api_server = "http://127.0.0.1:9" if at_another_host else address
+        cluster = Cluster(kubeconfig_of(tmp_path / "config", api_server))
+        assert cluster.request("GET", "/version", host=address if at_another_host else "") == b"{}"
         thread.join()

@@ -5,13 +5,13 @@ from refused import refused
 from unit.kubernetes.fakeapi import FakeApi
 
 from meshtrial.errors import TestbedError
-from meshtrial.testbed.kubernetes import clusterwide
+from meshtrial.testbed.kubernetes import cleanup
 from meshtrial.testbed.kubernetes.apply import Owner
 from meshtrial.testbed.kubernetes.meshdata import Mesh, Release
 
 ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
-MUTATING = clusterwide.WEBHOOKS[0]
+MUTATING = cleanup.WEBHOOKS[0]
 CLASSES = "/apis/gateway.networking.k8s.io/v1/gatewayclasses"
 OWNER = Owner("study", "abc123")
 KUMA = Mesh(
@@ -49,21 +49,21 @@ def helms(namespace: str) -> dict:
     ],
 )
 def test_only_an_objects_own_words_tie_it_to_a_mesh(path: str, body: dict, ours: bool):
-    assert clusterwide.belongs(path, FakeApi().add(path, body), KUMA) is ours
+    assert cleanup.belongs_to(path, FakeApi().add(path, body), KUMA) is ours
 
 
 def test_what_helm_does_not_remove_is_labelled_for_a_later_cleaning():
     api = FakeApi()
-    before = clusterwide.look(api)
+    before = cleanup.cluster_objects(api)
     api.add(f"{ROLES}/kuma-hook")
     api.add(f"{ROLES}/kuma-cp", helms("kuma-system"))
     api.add(f"{ROLES}/stranger")
-    clusterwide.own(api, KUMA, OWNER, before)
+    cleanup.label_owned(api, KUMA, OWNER, before)
     labelled = {path for path, item in api.objects.items() if item["metadata"]["labels"]}
     assert labelled == {f"{ROLES}/kuma-hook"}
-    assert clusterwide.remove_owned(api, "meshtrial.dev/owner", protected=lambda: {"abc123"}) == []
+    assert cleanup.remove_owned(api, "meshtrial.dev/owner", protected=lambda: {"abc123"}) == []
     assert f"{ROLES}/kuma-hook" in api.objects
-    assert clusterwide.remove_owned(api, "meshtrial.dev/owner") == ["clusterroles kuma-hook removed"]
+    assert cleanup.remove_owned(api, "meshtrial.dev/owner") == ["clusterroles kuma-hook removed"]
     assert set(api.objects) == {f"{ROLES}/kuma-cp", f"{ROLES}/stranger"}
 
 
@@ -73,8 +73,8 @@ def test_what_cannot_be_seen_before_a_mesh_comes_is_not_taken_for_its_own():
     api.add(f"{MUTATING}/kuma-hook", {"metadata": {"labels": {"meshtrial.dev/owner": "gone"}}})
     api.refused = {"clusterroles"}
     with refused(TestbedError):
-        clusterwide.look(api)
+        cleanup.cluster_objects(api)
     # Cleaning goes by our own label, and takes what it may.
     gone = ["mutatingwebhookconfigurations kuma-hook removed"]
-    assert clusterwide.remove_owned(api, "meshtrial.dev/owner") == gone
+    assert cleanup.remove_owned(api, "meshtrial.dev/owner") == gone
     assert set(api.objects) == {f"{ROLES}/kuma-of-somebody"}

@@ -46,7 +46,7 @@ def api() -> FakeApi:
 def standing(api: FakeApi) -> KubernetesDeployment:
     """A deployment that was looked at when it was well."""
     made = KubernetesDeployment(Applier(api, Owner("study")), render("none"), None)  # type: ignore[arg-type]
-    made.look()
+    made.refresh()
     return made
 
 

@@ -13,7 +13,7 @@ from meshtrial.design.load import FixedRate
 from meshtrial.design.study import Treatment
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes import probing, proofs
-from meshtrial.testbed.kubernetes.execs import PodRef
+from meshtrial.testbed.kubernetes.pods import PodRef
 
 ENOUGH = FixedRate(rps=500, connections=4, duration_s=3)
 POD = PodRef("trial", "load-1", "fortio", "uid", "n1", "10.0.0.1")
@@ -136,7 +136,7 @@ def test_a_share_is_held_against_what_the_same_proxy_counted(
         return float(next(value for word, value in pages.items() if word in pattern))
 
     monkeypatch.setattr(probing, "total", total)
-    monkeypatch.setattr(proofs, "named", lambda setup: ([], ()))
+    monkeypatch.setattr(proofs, "applicable_proofs", lambda setup: ([], ()))
     subject = proofs.ProofContext(None, found, {}, POD, POD)  # type: ignore[arg-type]
     assert proofs.prove(subject, "before", 0) == ()
     # Warm-up and proofs go through it too: 2000, of which 1500 were sent by the generators.

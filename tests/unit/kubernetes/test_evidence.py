@@ -5,7 +5,7 @@ from refused import as_reviewed, missing, refused
 from unit.kubernetes.fakeapi import FakeApi, pod
 
 from meshtrial.errors import TestbedError
-from meshtrial.testbed.kubernetes import evidence
+from meshtrial.testbed.kubernetes import wait
 
 ROOT = "container has runAsNonRoot and image will run as root"
 
@@ -44,7 +44,7 @@ def api() -> FakeApi:
 
 
 def test_events_and_logs_are_kept_whole(api: FakeApi):
-    found = evidence.gather(api, ["kuma-system", "kuma-system", "elsewhere"])
+    found = wait.gather_evidence(api, ["kuma-system", "kuma-system", "elsewhere"])
     assert set(found) == {
         "failed-kuma-system-pods.txt",
         "failed-kuma-system-events.txt",
@@ -60,12 +60,12 @@ def test_events_and_logs_are_kept_whole(api: FakeApi):
 
 
 def test_a_hook_speaks_first(api: FakeApi):
-    as_reviewed(evidence.reason(api, ["kuma-system"]))
+    as_reviewed(wait.failure_reason(api, ["kuma-system"]))
 
 
 def test_a_crash_comes_with_its_last_words(api: FakeApi):
     del api.objects["/api/v1/namespaces/kuma-system/pods/hook-1"]
-    as_reviewed(evidence.reason(api, ["kuma-system"]))
+    as_reviewed(wait.failure_reason(api, ["kuma-system"]))
 
 
 def test_who_runs_and_is_not_ready_speaks_after_who_crashed():
@@ -73,24 +73,24 @@ def test_who_runs_and_is_not_ready_speaks_after_who_crashed():
     sidecar = container("proxy", state={"running": {}})
     waiting = pod("x", "app-1", ready=False, initContainerStatuses=[sidecar], containerStatuses=[container("app")])
     api.logs = {"x/app-1/proxy": "cannot resolve istiod\n", "x/app-1/app": "bye\n"}
-    as_reviewed(evidence.last_log_lines(api, waiting))
+    as_reviewed(wait.last_log_lines(api, waiting))
     waiting["status"]["containerStatuses"] = [container("app", state={"terminated": {"exitCode": 1}})]
-    as_reviewed(evidence.last_log_lines(api, waiting))
+    as_reviewed(wait.last_log_lines(api, waiting))
     sidecar["ready"] = True
     waiting["status"]["containerStatuses"] = []
-    assert evidence.last_log_lines(api, waiting) == ""
+    assert wait.last_log_lines(api, waiting) == ""
 
 
 def test_without_a_bad_pod_the_newest_warning_speaks(api: FakeApi):
     for name in ("hook-1", "app-1"):
         del api.objects[f"/api/v1/namespaces/kuma-system/pods/{name}"]
     api.add("/api/v1/namespaces/x/events/old", event("Warning", "Old", "o", "2020-01-01T00:00:00Z"))
-    as_reviewed(evidence.reason(api, ["x", "kuma-system"]))
-    assert evidence.reason(api, ["nowhere"]) == ""
+    as_reviewed(wait.failure_reason(api, ["x", "kuma-system"]))
+    assert wait.failure_reason(api, ["nowhere"]) == ""
 
 
 def test_an_error_carries_it_on_its_way_out(api: FakeApi):
-    with refused(TestbedError) as caught, evidence.kept(api, ["kuma-system"]):
+    with refused(TestbedError) as caught, wait.with_evidence(api, ["kuma-system"]):
         raise TestbedError("it failed", {"failed-kuma-system-events.txt": "seen earlier"})
     assert caught.value.evidence["failed-kuma-system-events.txt"] == "seen earlier"
     assert "failed-kuma-system-app-1-dp.log" in caught.value.evidence
@@ -98,7 +98,7 @@ def test_an_error_carries_it_on_its_way_out(api: FakeApi):
 
 def test_a_silent_server_is_asked_once_and_hides_nothing(api: FakeApi):
     api.silent = True
-    with refused(TestbedError) as caught, evidence.kept(api, ["kuma-system"]):
+    with refused(TestbedError) as caught, wait.with_evidence(api, ["kuma-system"]):
         raise TestbedError("it failed")
     assert caught.value.evidence == {}
     assert len(api.asked) == 1

@@ -18,8 +18,8 @@ from meshtrial import paths
 from meshtrial.errors import RecordError, TestbedError
 from meshtrial.records.store import StudyStore
 from meshtrial.testbed.kubernetes import fetching
-from meshtrial.testbed.kubernetes.execs import Exited, PodRef
 from meshtrial.testbed.kubernetes.fetching import Volume, fetch, volume_of
+from meshtrial.testbed.kubernetes.pods import Exited, PodRef
 
 REQUESTS = pl.DataFrame({"latency_s": [0.1, 0.2], "corrected_latency_s": [0.1, 0.2], "ok": [True, False]})
 JOB = "/apis/batch/v1/namespaces/meshtrial/jobs/meshtrial-study"

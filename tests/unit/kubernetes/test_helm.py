@@ -61,7 +61,7 @@ def test_a_hook_that_helm_deletes_is_remembered():
     assert watch() == ""
     del api.objects[f"{AT}/hook-1"]
     assert watch() == ""
-    assert watch.said.endswith("Error, exit 3; last log lines of patch: starting cannot patch this")
+    assert watch.problem.endswith("Error, exit 3; last log lines of patch: starting cannot patch this")
     assert watch.evidence == {"failed-kuma-system-hook-1-patch.log": "starting\ncannot patch this\n"}
 
 
@@ -72,7 +72,7 @@ def test_other_pods_are_not_its_business(clock: Clock):
     watch()
     clock.now += 100
     assert watch() == ""
-    assert watch.said == ""
+    assert watch.problem == ""
 
 
 def test_a_silent_server_is_asked_again_later():

@@ -7,9 +7,9 @@ from refused import as_reviewed
 from unit.kubernetes.fakeapi import FakeApi
 from unit.kubernetes.rendering import LOAD, our_meshes, render
 
-from meshtrial.testbed.kubernetes import meshversions, preflight, probing, pushes, unused
-from meshtrial.testbed.kubernetes.execs import PodRef
+from meshtrial.testbed.kubernetes import apps, meshversions, preflight, probing
 from meshtrial.testbed.kubernetes.meshdata import Mesh
+from meshtrial.testbed.kubernetes.pods import PodRef
 
 IP, PROBE = "fd00:10:244::12", PodRef("trial-probe", "probe", "fortio")
 POD = {"metadata": {"name": "istiod-1", "namespace": "istio-system", "uid": "1"}, "status": {"podIP": IP}}
@@ -36,10 +36,10 @@ def test_counters_pushes_and_versions_are_read_at_addresses_in_brackets(asked: l
     probing.total(FakeApi(), PROBE, [IP], "15020/stats/prometheus", r"requests (\d+)")
     told = mesh().pushes
     assert told is not None
-    pushes.read(FakeApi(), PROBE, [POD], told)
-    (teller,) = (one for one in mesh().tells if one.pods == "istiod")
-    meshversions.told(FakeApi(), PROBE, mesh(), {"istiod": [POD]})
-    assert asked == [f"http://[{IP}]:{rest}" for rest in ("15020/stats/prometheus", told.url, teller.url)]
+    probing.read_pushes(FakeApi(), PROBE, [POD], told)
+    (probe,) = (one for one in mesh().version_probes if one.pods == "istiod")
+    meshversions.reported_versions(FakeApi(), PROBE, mesh(), {"istiod": [POD]})
+    assert asked == [f"http://[{IP}]:{rest}" for rest in ("15020/stats/prometheus", told.url, probe.url)]
 
 
 def test_a_kubelet_is_asked_at_an_address_in_brackets():
@@ -53,7 +53,7 @@ def test_a_kubelet_is_asked_at_an_address_in_brackets():
 
 
 def test_services_that_nobody_calls_are_of_the_pods_family():
-    slices, services = unused.objects(2, "trial", IP)[::2], unused.objects(2, "trial", IP)[1::2]
+    slices, services = apps.unused_services(2, "trial", IP)[::2], apps.unused_services(2, "trial", IP)[1::2]
     assert {one["addressType"] for one in slices} == {"IPv6"}
     assert [end["addresses"] for one in slices for end in one["endpoints"]] == [
         ["2001:2::1"],
@@ -62,7 +62,7 @@ def test_services_that_nobody_calls_are_of_the_pods_family():
         ["2001:2::4"],
     ]
     assert {family for one in services for family in one["spec"]["ipFamilies"]} == {"IPv6"}
-    assert {one["addressType"] for one in unused.objects(2, "trial", "10.0.0.7")[::2]} == {"IPv4"}
+    assert {one["addressType"] for one in apps.unused_services(2, "trial", "10.0.0.7")[::2]} == {"IPv4"}
 
 
 @pytest.mark.parametrize(

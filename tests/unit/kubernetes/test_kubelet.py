@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from meshtrial.testbed.kubernetes.kubelet import parse_cadvisor, parse_node, parse_summary, parse_time
+from meshtrial.testbed.kubernetes.resources import parse_cadvisor, parse_node, parse_summary, parse_time
 
 DATA = Path(__file__).parent / "data"
 LOAD, PROXY = ("x", "load-86cfd769d-hsxn8", "fortio"), ("x", "load-86cfd769d-hsxn8", "istio-proxy")

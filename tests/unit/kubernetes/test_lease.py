@@ -10,7 +10,7 @@ from waiting import wait_for
 
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes.apply import Owner
-from meshtrial.testbed.kubernetes.lease import DURATION_S, NAME, SessionLease, running
+from meshtrial.testbed.kubernetes.session import DURATION_S, NAME, SessionLease, running_sessions
 
 OWNER = Owner("mesh comparison", "abc123")
 PATH = f"/apis/coordination.k8s.io/v1/namespaces/trial-probe/leases/{NAME}"
@@ -28,24 +28,24 @@ def held() -> Iterator[tuple[FakeApi, SessionLease]]:
 def test_a_session_that_lives_says_who_it_is(held: tuple[FakeApi, SessionLease]):
     api, session = held
     where = f"on host {socket.gethostname()}, process {os.getpid()}, since 2027-01-15 08:00:00 UTC"
-    assert running(api) == {"abc123": f"study mesh-comparison is running (owner abc123, {where})"}
+    assert running_sessions(api) == {"abc123": f"study mesh-comparison is running (owner abc123, {where})"}
     session.release()
-    assert running(api) == {}
+    assert running_sessions(api) == {}
 
 
 def test_it_is_renewed_by_the_servers_clock(held: tuple[FakeApi, SessionLease]):
     api, _ = held
     api.now += 10_000  # nobody's local clock says so
-    wait_for(lambda: list(running(api)) == ["abc123"])
+    wait_for(lambda: list(running_sessions(api)) == ["abc123"])
 
 
 def test_a_session_that_crashed_is_over_a_minute_later():
     api = FakeApi()
     SessionLease(api, OWNER, "trial-probe").renew()  # and its process is gone: nobody renews or releases
     api.now += DURATION_S
-    assert list(running(api)) == ["abc123"]
+    assert list(running_sessions(api)) == ["abc123"]
     api.now += 1
-    assert running(api) == {}
+    assert running_sessions(api) == {}
 
 
 def test_an_api_server_that_is_away_for_a_while_ends_nothing(held: tuple[FakeApi, SessionLease]):
@@ -55,7 +55,7 @@ def test_an_api_server_that_is_away_for_a_while_ends_nothing(held: tuple[FakeApi
     wait_for(lambda: api.unanswered >= unanswered + 2)  # it tried, and tried again
     api.now += 500
     api.silent = False
-    wait_for(lambda: list(running(api)) == ["abc123"])
+    wait_for(lambda: list(running_sessions(api)) == ["abc123"])
 
 
 def test_a_lease_that_somebody_deleted_is_made_again(held: tuple[FakeApi, SessionLease]):
@@ -67,7 +67,7 @@ def test_a_lease_that_somebody_deleted_is_made_again(held: tuple[FakeApi, Sessio
 def test_one_that_is_renewed_no_more_is_not_made_again(held: tuple[FakeApi, SessionLease]):
     api, session = held
     session.stop()
-    assert list(running(api)) == ["abc123"]  # for a minute yet
+    assert list(running_sessions(api)) == ["abc123"]  # for a minute yet
     del api.objects[PATH]
     time.sleep(0.1)  # five renewals
     assert PATH not in api.objects
@@ -77,4 +77,4 @@ def test_whether_a_session_lives_is_never_guessed():
     api = FakeApi()
     api.silent = True
     with refused(TestbedError, names=["/apis/coordination.k8s.io/v1/leases", "https://fake"]):
-        running(api)
+        running_sessions(api)

@@ -76,17 +76,6 @@ def test_an_object_of_another_namespace_stays_there():
     assert moved[1]["spec"]["hosts"] == ["*.trial.svc.cluster.local"]
 
 
-def test_placement():
-    placed = manifests.patched([deployment()], manifests.placed({"pool": "load"}, [{"key": "k"}], "app", "required"))
-    spec = placed[0]["spec"]["template"]["spec"]
-    assert spec["nodeSelector"] == {"pool": "load"}
-    assert spec["tolerations"] == [{"key": "k"}]
-    term = spec["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]
-    assert term["labelSelector"]["matchLabels"] == {"meshtrial.dev/part": "app"}
-    free = manifests.patched([deployment()], manifests.placed({}, [], "app", "none"))
-    assert "affinity" not in free[0]["spec"]["template"]["spec"]
-
-
 def test_containers_and_volumes_of_another_pod_join_once():
     source = {
         "kind": "Pod",

@@ -7,7 +7,6 @@ import yaml
 from refused import refused
 from unit.kubernetes.rendering import carrying, render
 
-from meshtrial.design.studies import mesh_comparison
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes import workload
 from meshtrial.testbed.kubernetes.manifests import Json
@@ -77,8 +76,3 @@ def test_an_intention_that_asks_for_a_token_is_no_default():
     for treatment in ("consul", "consul+l7", "consul+l7+jwt"):
         (source,) = entries(render(treatment))["ServiceIntentions/echo"]["spec"]["sources"]
         assert source == {"name": "load", "action": "allow"}
-
-
-def test_the_comparison_takes_consul_as_http_like_the_others():
-    assert "consul+l7" in mesh_comparison.TREATMENTS["kubernetes"]
-    assert "consul" not in mesh_comparison.TREATMENTS["kubernetes"]

@@ -10,13 +10,13 @@ from unit.kubernetes.rendering import find, meshes_for, render
 
 from meshtrial.design.study import Treatment
 from meshtrial.errors import UsageError
-from meshtrial.testbed.kubernetes import manifests, proofs, waypoints, workload
-from meshtrial.testbed.kubernetes.execs import PodRef
+from meshtrial.testbed.kubernetes import manifests, proofs, workload
+from meshtrial.testbed.kubernetes.charts import Values
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.placement import requested
+from meshtrial.testbed.kubernetes.pods import PodRef
 from meshtrial.testbed.kubernetes.resources import Pods, parts_of
-from meshtrial.testbed.kubernetes.values import Values
 
 POD = PodRef("trial", "load-1", "fortio", "uid", "n1", "10.0.0.1")
 HBONE = "bytes through ztunnel's HBONE, with both identities"
@@ -86,7 +86,7 @@ def test_a_policy_server_in_a_waypoint_is_not_counted_as_data_plane():
 
 
 def test_an_overlay_that_is_no_deployment_is_refused_and_other_configuration_is_left_alone():
-    patch = waypoints.overlaid(manifests.placed({"pool": "app"}, ()))
+    patch = manifests.overlay_patched(manifests.placed({"pool": "app"}, ()))
     plain = {"kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"deployment": "spec: {}"}}
     patch(plain)
     assert plain["data"] == {"deployment": "spec: {}"}

@@ -3,13 +3,11 @@
 import re
 
 import pytest
-import yaml
 from unit.kubernetes.rendering import find, meshes_for, render
 
 from meshtrial.testbed.kubernetes import workload
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.kubernetes.values import Values
 
 TREATMENTS = [
     "kuma",
@@ -100,22 +98,3 @@ def test_the_counters_know_kumas_other_names():
 def test_the_identity_is_the_generators_in_our_mesh(header: str, seen: bool):
     pattern = kuma().features["mtls"].expect["header"]
     assert bool(re.search(pattern, f"GET /debug HTTP/1.1\nX-Forwarded-Client-Cert: {header}\n")) == seen
-
-
-def values(**parameters: str) -> dict:
-    options = KubernetesOptions(meshes={"kuma": {"parameters": parameters}}, proxy_cpu="1500m", proxy_memory="300Mi")
-    mesh = kuma(options)
-    return Values(options, mesh).of(mesh.releases[0])
-
-
-def test_proxies_have_the_limits_of_every_proxy_and_the_hooks_image_can_be_chosen():
-    said = values(kubectl_image_registry="r.test", kubectl_image_repository="kubectl", kubectl_image_tag="1.34.4")
-    limits = said["dataPlane"]["sidecarContainer"]["resources"]["limits"]
-    assert limits == {"cpu": "1500m", "memory": "300Mi"}
-    assert said["kubectl"]["image"] == {"registry": "r.test", "repository": "kubectl", "tag": "1.34.4"}
-
-
-def test_kuma_is_told_to_make_no_mesh_and_to_touch_no_crd_of_somebody_else():
-    own = yaml.safe_load((kuma().folder / "values.yaml").read_text())
-    assert own["controlPlane"]["defaults"] == {"skipMeshCreation": True}
-    assert own["installCrdsOnUpgrade"] == {"enabled": False}

@@ -79,15 +79,6 @@ def test_a_pod_that_cannot_be_injected_is_refused_and_nobody_else_waits_for_the_
     assert not render("none").namespace_labels
 
 
-def test_nothing_is_sent_out_of_the_cluster_and_the_clusters_own_crds_are_left_alone():
-    assert yaml.safe_load((MESH.folder / "values.yaml").read_text())["disableHeartBeat"] is True
-    assert yaml.safe_load((MESH.folder / "values-crds.yaml").read_text()) == {"installGatewayAPI": False}
-    assert MESH.requires == ()
-    kinds = [(o["apiVersion"], o["kind"]) for f in MESH.features.values() for o in MESH.objects(f.manifests)]
-    assert kinds
-    assert {version.rpartition("/")[0] for version, _ in kinds} <= {"policy.linkerd.io", "apps", ""}
-
-
 def test_proxies_get_their_limits_and_so_their_workers_by_annotation():
     pod = manifests.template(of_kind(render("linkerd"), "Deployment")["echo"])
     assert pod is not None

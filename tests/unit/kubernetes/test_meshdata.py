@@ -122,7 +122,7 @@ COUNTED = {"name": "x", "pods": "app", "url": "1/m", "pattern": "(x)"}
         {"parameters": {"image_tag": {"other": ["tag"]}}},
         {"protocols": ["http3"]},
         {"app_protocols": {"http3": "x"}},
-        {"tells": [{"name": "x", "pods": "nobody", "url": "1/m", "pattern": "(x)"}]},
+        {"version_probes": [{"name": "x", "pods": "nobody", "url": "1/m", "pattern": "(x)"}]},
         {"counters": [COUNTED, {**COUNTED, "name": "y", "percent": 1}]},
         {"features": {"mtls": {"counters": [{**COUNTED, "percent": 1, "of": "z"}]}}},
         {"counters": [COUNTED, {**COUNTED, "name": "y", "percent": 100, "of": "x"}]},
@@ -156,6 +156,12 @@ def test_a_wrong_name_is_refused_with_those_that_are_known(tmp_path: Path, chang
     "choice",
     [
         {"tag": "x"},
+        {"namespace_labels": "istio.io/rev=x"},
+        {"namespace_labels": {"istio.io/rev": 1.29}},
+        {"namespace_labels": {"istio.io/rev": "not a value"}},
+        {"namespace_labels": {"/rev": "x"}},
+        {"namespace_labels": {"meshtrial.dev/lent": "true"}},
+        {"namespace_labels": {"app.kubernetes.io/managed-by": "us"}},
         {"charts": "x"},
         {"charts": {"istiod": {"path": 1}}},
         {"version": 1.30},
@@ -200,3 +206,10 @@ def test_a_choice_is_of_a_mesh_that_is_there_and_can_have_it():
         find_meshes(KubernetesOptions(meshes={"linkrd": {}}))
     with refused(UsageError):
         find_meshes(KubernetesOptions(meshes={"sidecar": {"versions": {"1.30": {}}}}))
+
+
+def test_the_earlier_name_of_version_probes_is_read(tmp_path: Path):
+    probe = {"name": "x", "pods": "app", "url": "1/m", "pattern": "(x)"}
+    assert read_mesh(write_mesh(tmp_path, tells=[probe])) == read_mesh(write_mesh(tmp_path, version_probes=[probe]))
+    with refused(UsageError, names=["'tells'"]):
+        read_mesh(write_mesh(tmp_path, tells=[probe], version_probes=[probe]))

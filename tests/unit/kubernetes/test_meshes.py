@@ -13,7 +13,6 @@ from meshtrial.testbed.kubernetes.apply import Applier, Owner
 from meshtrial.testbed.kubernetes.meshdata import ExpectedVersion, Mesh, MeshOverride, Release, Selector
 from meshtrial.testbed.kubernetes.meshes import MeshInstaller
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.kubernetes.testbed import policy_record
 
 PODS = "/api/v1/namespaces/toy-system/pods"
 HOOK = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/toy-injector"
@@ -93,8 +92,8 @@ def test_nothing_of_a_mesh_is_left_and_nothing_of_others_goes(
     installer.uninstall("toy")
     assert set(api.objects) == {f"{ROLES}/toy-of-somebody", f"{ROLES}/stranger"}
     assert helms == ["install", "uninstall"]
-    assert not installer.standing
-    record = policy_record(KubernetesOptions(), installer, False)
+    assert not installer.installations
+    record = installer.policy_record(False)
     assert record["appeared_and_left_alone"] == ["clusterroles stranger"]
 
 
@@ -161,7 +160,7 @@ def test_a_mesh_that_did_not_go_is_remembered(
     monkeypatch.setattr(helm, "uninstall_release", hang)
     with refused(TestbedError):
         installer.uninstall("toy")
-    assert (list(installer.standing), installer.installed) == (["toy"], {})
+    assert (list(installer.installations), installer.installed) == (["toy"], {})
     monkeypatch.setattr(helm, "uninstall_release", good)
     installer.uninstall("toy")
     assert api.objects == {}
@@ -221,7 +220,7 @@ def test_a_mesh_in_somebody_elses_namespace_is_refused_and_stays(
         installer.install(replace(mesh, namespaces=("toy-first", "toy-system")))
     assert helms == []  # no release of theirs was uninstalled
     assert set(api.objects) == stood
-    assert not installer.standing
+    assert not installer.installations
 
 
 def test_values_that_a_chart_does_not_have_are_problems_before_the_study(

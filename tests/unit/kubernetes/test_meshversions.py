@@ -8,14 +8,14 @@ import pytest
 from meshtrial import paths
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes import probing
-from meshtrial.testbed.kubernetes.execs import PodRef
 from meshtrial.testbed.kubernetes.manifests import Json
 from meshtrial.testbed.kubernetes.meshdata import ExpectedVersion, Mesh, Selector, VersionProbe
 from meshtrial.testbed.kubernetes.meshread import read_mesh
-from meshtrial.testbed.kubernetes.meshversions import contradiction, is_version, prove, tag, told
+from meshtrial.testbed.kubernetes.meshversions import contradiction, is_version, prove, reported_versions, tag
+from meshtrial.testbed.kubernetes.pods import PodRef
 
 PROBE = PodRef("trial", "probe", "fortio", "uid", "n1", "10.0.0.1")
-TELLS = (
+VERSION_PROBES = (
     VersionProbe("brain", "brain", "80/metrics", r'build\{tag="([^"]+)"'),
     VersionProbe("proxy", "app", "90/metrics", r'build\{tag="([^"]+)"', of_mesh=False),
 )
@@ -26,7 +26,7 @@ MESH = Mesh(
     Path(),
     proxy_containers=("tiny-proxy",),
     control_plane=(Selector("brain", "tiny-system", "app=brain"),),
-    tells=TELLS,
+    version_probes=VERSION_PROBES,
     declared=ExpectedVersion("1.30", ("1.30.4",)),
 )
 
@@ -99,22 +99,22 @@ def test_what_is_called_otherwise_is_said_by_container_and_held_to_it():
         assert prove(named, pods, {}, "before")[1].passed is passed
     misspelt = replace(MESH, declared=ExpectedVersion("1.30", ("1.30.4",), {"tiny-prxoy": "x"}))
     *_, last = prove(misspelt, running("cp:1.30.4", "proxy:1.30.4"), {}, "before")
-    assert (last.passed, last.observed) == (False, "no such container; there are cp, tiny-proxy")
+    assert (last.passed, last.observed) == (False, "no such container; known are cp, tiny-proxy")
 
 
 def test_a_tag_that_lies_is_found_out_by_what_the_program_tells():
     pods = running("cp:1.30.4")
-    said = {"brain": (TELLS[0], ["1.31.1"]), "proxy": (TELLS[1], ["v2.359.0"])}
+    said = {"brain": (VERSION_PROBES[0], ["1.31.1"]), "proxy": (VERSION_PROBES[1], ["v2.359.0"])}
     image, word = prove(MESH, pods, said, "before")
     assert image.passed
     # The proxy counts versions of its own.
-    assert (word.name, word.passed) == ("version 1.30 as brain tells it", False)
+    assert (word.name, word.passed) == ("version 1.30 as brain reports it", False)
     assert (word.expected, word.observed) == ("1.30.4", "1.31.1")
-    said["brain"] = (TELLS[0], ["1.30.4"])
+    said["brain"] = (VERSION_PROBES[0], ["1.30.4"])
     assert all(proof.passed for proof in prove(MESH, pods, said, "before"))
     own = replace(MESH, declared=ExpectedVersion("1.30", ("1.30.4",), {"proxy": "v2.360.0"}))
     *_, word = prove(own, pods, said, "before")
-    assert (word.name, word.passed) == ("version 1.30 as proxy tells it", False)
+    assert (word.name, word.passed) == ("version 1.30 as proxy reports it", False)
 
 
 def test_what_has_no_version_proves_none():
@@ -132,14 +132,14 @@ def test_parts_are_asked_and_one_that_is_silent_is_left_out(monkeypatch: pytest.
         return ['build{tag="1.30.4"} 1\nbuild{tag="unknown"} 1\n', ""]
 
     monkeypatch.setattr(probing, "scrape", scrape)
-    found = told(None, PROBE, MESH, running("cp:1.30.4", "proxy:1.30.4"))  # type: ignore[arg-type]
-    assert found == {"brain": (TELLS[0], ["1.30.4"])}
+    found = reported_versions(None, PROBE, MESH, running("cp:1.30.4", "proxy:1.30.4"))  # type: ignore[arg-type]
+    assert found == {"brain": (VERSION_PROBES[0], ["1.30.4"])}
     assert asked == ["http://10.0.0.9:80/metrics", "http://10.0.0.9:90/metrics"]
 
 
 def test_what_only_the_inside_or_the_log_tells_is_asked_of_one_pod(monkeypatch: pytest.MonkeyPatch):
     pattern = '"?build"?: ?"(\\w+)"'
-    tells = (
+    probes = (
         VersionProbe("proxy", "app", "127.0.0.1:9901/server_info", pattern, of_build=True),
         VersionProbe("agent", "app", "log tiny-agent", pattern, of_build=True),
     )
@@ -158,15 +158,15 @@ def test_what_only_the_inside_or_the_log_tells_is_asked_of_one_pod(monkeypatch: 
     names = ({"namespace": "trial", "name": f"app-{i}", "uid": str(i)} for i in range(9))
     pods = {part: [one | {"metadata": next(names)} for one in found] for part, found in several.items()}
     monkeypatch.setattr(probing, "scrape", scrape)
-    found = told(Logs(), PROBE, replace(MESH, tells=tells), pods)  # type: ignore[arg-type]
-    assert found == {"proxy": (tells[0], ["DEBUG"]), "agent": (tells[1], ["release"])}
+    found = reported_versions(Logs(), PROBE, replace(MESH, version_probes=probes), pods)  # type: ignore[arg-type]
+    assert found == {"proxy": (probes[0], ["DEBUG"]), "agent": (probes[1], ["release"])}
     first = pods["app"][0]["metadata"]["name"]
     assert asked == [
         (first, "http://127.0.0.1:9901/server_info"),
         (f"/api/v1/namespaces/trial/pods/{first}/log", "tiny-agent"),
     ]
     # How something was built is no version, so it contradicts none.
-    assert all(proof.passed for proof in prove(replace(MESH, tells=tells), pods, found, "before"))
+    assert all(proof.passed for proof in prove(replace(MESH, version_probes=probes), pods, found, "before"))
 
 
 @pytest.mark.parametrize(
@@ -183,5 +183,5 @@ def test_what_only_the_inside_or_the_log_tells_is_asked_of_one_pod(monkeypatch: 
     ],
 )
 def test_meshes_find_the_word_in_what_their_proxies_say(mesh: str, page: str, word: str):
-    (teller,) = (one for one in read_mesh(paths.MANIFESTS / "meshes" / mesh).tells if one.of_build)
-    assert re.findall(teller.pattern, page) == [word]
+    (probe,) = (one for one in read_mesh(paths.MANIFESTS / "meshes" / mesh).version_probes if one.of_build)
+    assert re.findall(probe.pattern, page) == [word]

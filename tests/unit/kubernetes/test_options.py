@@ -7,12 +7,6 @@ from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
 
-def test_defaults_need_nothing():
-    options = KubernetesOptions.read({})
-    assert (options.mesh_reinstall, options.app_reinstall, options.load_separation) == ("run", "run", "required")
-    assert (options.folder / "rbac.yaml").is_file()
-
-
 def test_scalars_of_a_notebook_become_mappings():
     options = KubernetesOptions.read(
         {
@@ -73,11 +67,6 @@ def test_a_request_is_no_more_than_its_limit():
             KubernetesOptions(**{name: limit, f"{name}_request": request})
     with refused(UsageError):
         KubernetesOptions(app_cpu="1", app_cpu_request="many")
-
-
-def test_echo_is_plain_data():
-    echo = KubernetesOptions.read({"load_tolerations": "a=b"}).echo()
-    assert echo["load_tolerations"] == [{"key": "a", "operator": "Equal", "value": "b"}]
 
 
 def test_what_a_record_says_of_them_can_be_published():

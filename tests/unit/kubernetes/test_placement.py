@@ -8,7 +8,7 @@ from meshtrial.testbed.kubernetes.placement import (
     FreeResources,
     Node,
     NodeAssignment,
-    drawn,
+    choose_nodes,
     load_hosts,
     requested,
     takes,
@@ -25,13 +25,13 @@ def node(name: str, cpu: float = 4.0, memory_bytes: float = 8e9, pods: int = 50)
 def places(
     nodes: list[Node], options: KubernetesOptions = PLAIN, load: FreeResources = LOAD, app: FreeResources = APP
 ) -> set:
-    return {drawn(options, nodes, load, app, np.random.default_rng(seed)) for seed in range(30)}
+    return {choose_nodes(options, nodes, load, app, np.random.default_rng(seed)) for seed in range(30)}
 
 
 def test_every_fitting_pair_of_nodes_is_drawn_and_one_seed_draws_one():
     both = [node("a"), node("b")]
     assert places(both) == {NodeAssignment(("a",), ("b",)), NodeAssignment(("b",), ("a",))}
-    (again,) = {drawn(PLAIN, both, LOAD, APP, np.random.default_rng(7)) for _ in range(5)}
+    (again,) = {choose_nodes(PLAIN, both, LOAD, APP, np.random.default_rng(7)) for _ in range(5)}
     assert again is not None
 
 

@@ -5,8 +5,7 @@ from refused import as_reviewed
 from unit.kubernetes.fakeapi import FakeApi
 
 from meshtrial.testbed.kubernetes import probing
-from meshtrial.testbed.kubernetes.execs import Exited, PodRef, refusal
-from meshtrial.testbed.kubernetes.pods import live_pods, lost, pod_ref, versions
+from meshtrial.testbed.kubernetes.pods import Exited, PodRef, live_pods, loss_reason, pod_ref, refusal, versions
 from meshtrial.testbed.kubernetes.probing import Answer
 
 POD = {
@@ -42,12 +41,12 @@ DRAINED["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     ids=["deleted", "evicted", "unready", "restarted", "drained"],
 )
 def test_what_befell_a_pod_is_said_with_its_node(now: dict | None):
-    as_reviewed(lost(POD, now))
+    as_reviewed(loss_reason(POD, now))
 
 
 def test_a_pod_as_it_was_spoils_nothing_and_since_when_is_said_too():
-    assert lost(POD, POD) == ""
-    as_reviewed(lost(POD, None, "since its installation"))
+    assert loss_reason(POD, POD) == ""
+    as_reviewed(loss_reason(POD, None, "since its installation"))
 
 
 WAYPOINT = {"gateway.networking.k8s.io/gateway-name": "waypoint", "meshtrial.dev/part": "app"}
@@ -64,7 +63,7 @@ WAYPOINT = {"gateway.networking.k8s.io/gateway-name": "waypoint", "meshtrial.dev
 def test_pods_of_a_mesh_are_named_by_what_they_are(name, namespace, owner, labels):
     owners = [{"kind": owner}] if owner else []
     metadata = {"name": name, "namespace": namespace, "labels": labels, "ownerReferences": owners}
-    as_reviewed(lost({"metadata": metadata, "spec": {"nodeName": "n1"}, "status": {}}, None))
+    as_reviewed(loss_reason({"metadata": metadata, "spec": {"nodeName": "n1"}, "status": {}}, None))
 
 
 def test_versions_carry_the_digest_that_the_node_resolved():

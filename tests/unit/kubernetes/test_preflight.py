@@ -2,7 +2,7 @@ import pytest
 from refused import as_reviewed
 from unit.kubernetes.fakeapi import FakeApi
 
-from meshtrial.testbed.kubernetes import unused
+from meshtrial.testbed.kubernetes import apps
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.placement import FreeResources, Node
@@ -41,7 +41,7 @@ def test_in_namespaces_that_were_lent_a_study_needs_its_rights_there_alone(monke
     assert not {(verb, resource) for verb, resource, _ in asked} & {("create", "namespaces"), ("delete", "namespaces")}
     assert ("list", "pods", "") not in asked
     assert not [right for right in asked if right[1] == "endpointslices"]
-    lacking = right_problems(cluster, KubernetesOptions(mesh_install="existing"), True, (), unused.RIGHTS)
+    lacking = right_problems(cluster, KubernetesOptions(mesh_install="existing"), True, (), apps.UNUSED_RIGHTS)
     assert "list endpointslices" in lacking[0]
 
 

@@ -7,10 +7,10 @@ from unit.kubernetes.rendering import carrying, render
 
 from meshtrial.design.study import Treatment
 from meshtrial.testbed.kubernetes import probing, proofs
-from meshtrial.testbed.kubernetes.execs import PodRef
 from meshtrial.testbed.kubernetes.meshdata import PROOFS, Counter, Feature, Lines, Mesh
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
+from meshtrial.testbed.kubernetes.pods import PodRef
 
 OPTIONS = KubernetesOptions()
 POD = PodRef("trial", "load-1", "fortio", "uid", "n1", "10.0.0.1")
@@ -43,10 +43,10 @@ def test_every_proof_that_a_mesh_may_name_is_made():
 def test_a_proof_that_needs_an_echo_is_not_asked_of_an_app_without_one_and_that_is_told():
     istio = find_meshes(OPTIONS)["istio"]
     on = istio.check(Treatment.parse("istio+mtls"))
-    asked, unasked = proofs.named(subject_of(istio, *on).setup)
+    asked, unasked = proofs.applicable_proofs(subject_of(istio, *on).setup)
     assert [name for name, _ in asked] == ["proxied", "plaintext-refused", "peer-identity"]
     assert "peer-identity" not in unasked
-    asked, unasked = proofs.named(subject_of(istio, *on, app="bookinfo").setup)
+    asked, unasked = proofs.applicable_proofs(subject_of(istio, *on, app="bookinfo").setup)
     assert [name for name, _ in asked] == ["proxied", "plaintext-refused"]
     assert "peer-identity" in unasked
 
@@ -55,7 +55,7 @@ def test_two_features_that_ask_one_thing_with_other_expectations_are_both_asked(
     one = Feature("one", proofs=("denied",), expect=POLICY)
     two = Feature("two", proofs=("denied",), expect={**POLICY, "path": "/also"})
     mesh = replace(TINY, proofs=(), features={"one": one, "two": two})
-    asked, _ = proofs.named(subject_of(mesh, one, two).setup)
+    asked, _ = proofs.applicable_proofs(subject_of(mesh, one, two).setup)
     assert [expect["path"] for _, expect in asked] == ["/closed", "/also"]
 
 

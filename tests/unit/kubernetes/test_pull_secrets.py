@@ -9,11 +9,11 @@ from unit.kubernetes.fakeapi import FakeApi
 from unit.kubernetes.rendering import our_meshes, render
 
 from meshtrial.errors import UsageError
-from meshtrial.testbed.kubernetes import manifests, preflight, testbed, waypoints
+from meshtrial.testbed.kubernetes import manifests, preflight, session, testbed
 from meshtrial.testbed.kubernetes.apply import Applier, Owner
+from meshtrial.testbed.kubernetes.charts import Values
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
-from meshtrial.testbed.kubernetes.values import Values
 
 OPTIONS = KubernetesOptions.read({"image_pull_secrets": "regcred,tools/mirror"})
 NAMES = [{"name": "regcred"}, {"name": "mirror"}]
@@ -36,7 +36,7 @@ def api() -> FakeApi:
 )
 def test_every_pod_of_a_deployment_names_them(treatment: str):
     rendered = render(treatment, options=OPTIONS)
-    templates = [manifests.template(waypoints.deployment_in(item) or item) for item in rendered.objects]
+    templates = [manifests.template(manifests.overlay_deployment(item) or item) for item in rendered.objects]
     pods = [pod for pod in templates if pod is not None]
     assert len(pods) >= 2
     assert [pod["spec"].get("imagePullSecrets") for pod in pods] == [NAMES] * len(pods)
@@ -50,8 +50,8 @@ def test_the_probe_names_them_too(api: FakeApi, monkeypatch: pytest.MonkeyPatch)
     applied: list[Mapping[str, object]] = []
     monkeypatch.setattr(bed.applier, "apply", lambda objects, **_: applied.extend(objects))
     pod = {"metadata": {"name": "probe", "namespace": "trial-probe", "uid": "1"}, "spec": {}, "status": {}}
-    monkeypatch.setattr(testbed.wait, "pods_ready", lambda *_: [pod])
-    bed.probe_pod()
+    monkeypatch.setattr(session.wait, "pods_ready", lambda *_: [pod])
+    bed.session.probe_pod()
     pods = [pod for item in applied if (pod := manifests.template(dict(item))) is not None]
     assert [pod["spec"]["imagePullSecrets"] for pod in pods] == [NAMES[:1]]
     bed.close()
@@ -101,10 +101,7 @@ def test_what_cannot_be_pulled_with_is_said_before_a_study_starts(api: FakeApi, 
     del api.objects[f"{SPACES}/tools/secrets/mirror"]
     as_reviewed(*preflight.pull_secret_problems(api, OPTIONS))
     api.refused = {"secrets"}
-    assert preflight.pull_secret_problems(api, OPTIONS)[0] == (
-        "image_pull_secrets: secret regcred in namespace default: no right to get it; an administrator gives that "
-        "(docs/how-to/cluster.md)"
-    )
+    as_reviewed(*preflight.pull_secret_problems(api, OPTIONS))
 
 
 def test_names_that_are_none_and_two_that_are_alike_are_refused():

@@ -5,10 +5,9 @@ from refused import refused
 
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.base import usage_between
-from meshtrial.testbed.kubernetes.kubelet import ContainerSample
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.kubernetes.resources import Meter, MonitoredContainer, Pods, Reading, parts_of
+from meshtrial.testbed.kubernetes.resources import ContainerSample, Meter, MonitoredContainer, Pods, Reading, parts_of
 
 pytestmark = pytest.mark.usefixtures("clock")  # nobody waits for real
 

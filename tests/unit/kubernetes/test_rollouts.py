@@ -5,7 +5,7 @@ from refused import refused
 from unit.kubernetes.fakeapi import FakeApi, Json
 
 from meshtrial.errors import TestbedError
-from meshtrial.testbed.kubernetes import rollouts
+from meshtrial.testbed.kubernetes import wait
 from meshtrial.testbed.kubernetes.deployment import restartable
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
@@ -23,18 +23,18 @@ def pod(api: FakeApi, name: str, kind: str = "ReplicaSet", owner: str = "app-77f
 
 def test_what_a_pod_belongs_to():
     api = FakeApi()
-    assert rollouts.workload_of(pod(api, "a")) == ("trial", "deployments", "app")
-    assert rollouts.workload_of(pod(api, "b", "DaemonSet", "ztunnel")) == ("trial", "daemonsets", "ztunnel")
-    assert rollouts.workload_of(pod(api, "c", "StatefulSet", "server")) == ("trial", "statefulsets", "server")
+    assert wait.workload_of(pod(api, "a")) == ("trial", "deployments", "app")
+    assert wait.workload_of(pod(api, "b", "DaemonSet", "ztunnel")) == ("trial", "daemonsets", "ztunnel")
+    assert wait.workload_of(pod(api, "c", "StatefulSet", "server")) == ("trial", "statefulsets", "server")
     with refused(TestbedError):
-        rollouts.workload_of(api.add("/api/v1/namespaces/trial/pods/lone"))
+        wait.workload_of(api.add("/api/v1/namespaces/trial/pods/lone"))
 
 
 def test_a_restart_that_does_not_end_says_what_is_missing():
     api, path = FakeApi(), "/apis/apps/v1/namespaces/trial/deployments/app"
     workload = api.add(path)
     with refused(TestbedError):
-        rollouts.restart(api, [pod(api, "app-old")], 0.3)
+        wait.restart_pods(api, [pod(api, "app-old")], 0.3)
     assert set(workload["spec"]["template"]["metadata"]["annotations"]) == {"kubectl.kubernetes.io/restartedAt"}
 
 

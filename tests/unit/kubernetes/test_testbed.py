@@ -14,10 +14,10 @@ from meshtrial.errors import TestbedError, UsageError
 from meshtrial.testbed.base import Block
 from meshtrial.testbed.kubernetes import testbed
 from meshtrial.testbed.kubernetes.apply import MESH, Owner
-from meshtrial.testbed.kubernetes.execs import PodRef
-from meshtrial.testbed.kubernetes.lease import SessionLease, running
 from meshtrial.testbed.kubernetes.meshes import Installation
 from meshtrial.testbed.kubernetes.placement import NodeAssignment
+from meshtrial.testbed.kubernetes.pods import PodRef
+from meshtrial.testbed.kubernetes.session import SessionLease, running_sessions
 from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
 
 SPACES = "/api/v1/namespaces"
@@ -92,7 +92,7 @@ def test_two_versions_never_stand_side_by_side(versioned: KubernetesTestbed, mon
     removed: list[str] = []
     monkeypatch.setattr(versioned.installer, "uninstall", removed.append)
     for name in ("istio@1.30", "kuma"):
-        versioned.installer.standing[name] = Installation(versioned.meshes[name], {})
+        versioned.installer.installations[name] = Installation(versioned.meshes[name], {})
         versioned.installer.installed[name] = 0.0
     versioned.remove_meshes([versioned.meshes["istio@1.30"]], False)
     assert removed == []
@@ -119,7 +119,7 @@ def test_a_mesh_that_is_half_there_goes_before_anything_else_runs(
     monkeypatch.setattr(bed.installer, "uninstall", removed.append)
     object.__setattr__(bed.options, "mesh_reinstall", "once")
     for name in ("istio", "kuma"):
-        bed.installer.standing[name] = Installation(bed.meshes[name], {})
+        bed.installer.installations[name] = Installation(bed.meshes[name], {})
     bed.installer.installed["istio"] = 0.0
     bed.remove_meshes([], True)
     assert removed == ["kuma"]
@@ -152,7 +152,7 @@ def test_a_session_that_lives_is_waited_for_and_left_alone(going_on: KubernetesT
     asked = make_study(name="mesh_comparison")
     left_over(api, Owner(asked.name, "0a1b2c3d"))
     began, before = clock.now, set(api.objects)
-    assert len(running(api)) == 1
+    assert len(running_sessions(api)) == 1
     with refused(TestbedError):
         going_on.recover(asked, print)
     assert clock.now - began > 60  # longer than a Lease that nobody renews
@@ -208,10 +208,10 @@ def ready(
     **nodes: Any,
 ) -> NodeAssignment:
     nodes_of(api_of(bed), **nodes)
-    monkeypatch.setattr(bed, "probe_pod", lambda: None)
+    monkeypatch.setattr(bed.session, "probe_pod", lambda: None)
     treatments = [Treatment.parse(text) for text in names]
     bed.make_ready(treatments, FixedRate(100, 4, 1.0), "echo", Block(str(seed), np.random.default_rng(seed)))
-    return bed.next.place
+    return bed.next.nodes
 
 
 def test_a_block_has_its_nodes(bed: KubernetesTestbed, monkeypatch: pytest.MonkeyPatch):
@@ -224,7 +224,7 @@ def test_what_follows_in_a_block_or_is_repeated_stands_where_its_first_stood(
 ):
     here, there = NodeAssignment(("a",), ("b",)), NodeAssignment(("b",), ("a",))
     drawn = [here, there, there]
-    monkeypatch.setattr(testbed.placement, "drawn", lambda *_: drawn.pop(0))
+    monkeypatch.setattr(testbed.placement, "choose_nodes", lambda *_: drawn.pop(0))
     assert [ready(bed, monkeypatch, 1, names, cpu="4") for names in (["none"], ["sidecar"], ["none"])] == [here] * 3
     assert ready(bed, monkeypatch, 2, cpu="4") == there
     # Where it has no room any more, the block goes elsewhere.
@@ -254,14 +254,14 @@ def test_nothing_is_deployed_into_a_namespace_that_remained(bed: KubernetesTestb
 def test_a_probe_that_was_lost_is_made_again_for_the_next_block(
     bed: KubernetesTestbed, monkeypatch: pytest.MonkeyPatch, there: str, kept: bool
 ):
-    bed.probe = PodRef("trial-probe", "probe", "fortio", "old", "a", "10.0.0.1")
+    bed.session.probe = PodRef("trial-probe", "probe", "fortio", "old", "a", "10.0.0.1")
     path, ready_now = f"{SPACES}/trial-probe/pods/probe", "False" if there == "unready" else "True"
     if there:
         metadata = {"namespace": "trial-probe", "name": "probe", "uid": "another" if there == "another" else "old"}
         status = {"conditions": [{"type": "Ready", "status": ready_now}]}
         api_of(bed).add(path, {"metadata": metadata, "spec": {}, "status": status})
     assert ready(bed, monkeypatch, cpu="4")
-    assert (bed.probe is not None) == kept
+    assert (bed.session.probe is not None) == kept
     assert (path in api_of(bed).objects) == kept
 
 

@@ -2,10 +2,10 @@ import pytest
 from refused import refused
 
 from meshtrial.errors import UsageError
+from meshtrial.testbed.kubernetes.charts import Values, merged, put, unknown_values
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.kubernetes.values import Values, merged, put, unknown_values
 
 
 def test_values_follow_the_meshs_own_paths():
@@ -35,16 +35,6 @@ def test_merge_is_helms():
     put(values, "a.b.c", 1)
     assert merged(values, {"a": {"b": {"d": 2}}, "e": [1]}) == {"a": {"b": {"c": 1, "d": 2}}, "e": [1]}
     assert merged({"a": {"b": 1}}, {"a": 2}) == {"a": 2}
-
-
-def test_every_value_says_where_it_comes_from():
-    choice = {"parameters": {"image_hub": "r.test"}, "values": {"istiod": {"pilot": 1}}}
-    options = KubernetesOptions(meshes={"istio": choice})
-    mesh = find_meshes(options)["istio"]
-    layers = dict(Values(options, mesh).layers(mesh.releases[1]))
-    assert next(iter(layers)) == "values-istiod.yaml"
-    assert layers["meshes.istio.parameters.image_hub"] == {"global": {"hub": "r.test"}}
-    assert layers["meshes.istio.values.istiod"] == {"pilot": 1}
 
 
 def versioned(said: dict, **base: object) -> tuple[KubernetesOptions, Mesh]:

@@ -41,6 +41,16 @@ def test_a_treatment_without_mtls_is_really_without_it():
     assert on.namespace_labels == {"istio-injection": "enabled"}
 
 
+@pytest.mark.parametrize("in_version", [False, True])
+def test_the_users_labels_enrol_a_namespace_instead_of_the_meshs(in_version: bool):
+    override: dict[str, object] = {"namespace_labels": {"istio.io/rev": "asm-1-29"}}
+    meshes = {"istio": {"versions": {"1.29": override}} if in_version else override}
+    name = "istio@1.29" if in_version else "istio"
+    mesh = find_meshes(KubernetesOptions(meshes=meshes, mesh_install="existing"))[name]
+    setup = render("istio").setup
+    assert workload.render(replace(setup, mesh=mesh)).namespace_labels == {"istio.io/rev": "asm-1-29"}
+
+
 def test_proxies_have_equal_limits_whoever_installed_the_mesh():
     pods = [o["spec"]["template"] for o in render("istio+mtls").objects if o["kind"] == "Deployment"]
     assert len(pods) == 2

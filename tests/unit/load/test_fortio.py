@@ -53,7 +53,7 @@ def test_failures_are_logged_where_so_many_lines_can_be_kept(load, level):
         (FixedRate(10, 1, 1), ("-uniform ",), ("-jitter",)),
         (FixedRate(10, 1, 1, arrivals="jitter"), ("-uniform -jitter ",), ()),
         (FixedRate(10, 1, 1, response_bytes=262_144), ("-httpbufferkb 320 ",), ("-payload-size",)),
-        (FixedRate(10, 1, 1, headers=2), ("-H x-meshtrial-001:mmm", "-H x-meshtrial-002:mmm"), ("-003",)),
+        (FixedRate(10, 1, 1, headers=2), (f"-H x-meshtrial-001:{48 * 'm'} ", "-H x-meshtrial-002:mmm"), ("-003",)),
         (FixedRate(10, 1, 1, timeout_s=0.5), ("-timeout 0.5s ",), ()),
         (FixedRate(10, 1, 1, keepalive=False), ("-keepalive=false ",), ()),
         (FixedRate(10, 1, 1, protocol="h2"), ("-h2 -stdclient ",), ("-grpc",)),
@@ -78,9 +78,21 @@ def test_connections_and_rate_are_split_in_proportion():
     assert [c.name for c in calls] == ["measure-g1", "measure-g2", "measure-g3"]
 
 
-def test_slices_have_names_of_their_own():
-    load = FixedRate(1000, 10, 2, slices=3)
-    assert [only(load, slice_index=i).name for i in range(3)] == ["measure-1-g1", "measure-2-g1", "measure-3-g1"]
+def test_a_slice_has_a_name_of_its_own_and_includes_its_warm_up():
+    load = FixedRate(100, 4, 2, slices=3, slice_warmup_s=0.5)
+    slices = [only(load, slice_index=i) for i in range(3)]
+    assert [call.name for call in slices] == ["measure-1-g1", "measure-2-g1", "measure-3-g1"]
+    assert {argument(call.arguments, "-t") for call in slices} == {"2.5s"}
+
+
+def test_generators_of_a_mixed_load_alternate_and_answers_have_the_declared_size():
+    calls = fortio.calls(FixedRate(100, 5, 2, protocol="mixed", generators=3), "measure")
+    assert [("-ping" in call.arguments, call.grpc) for call in calls] == [(False, False), (True, True), (False, False)]
+    target = Target("http://127.0.0.1:1/echo", (("a", "b"),), "127.0.0.1:2")
+    assert [target.arguments(call) for call in calls[:2]] == [("-H", "a:b", target.url), ("-H", "a:b", "127.0.0.1:2")]
+    sized = Target("http://a/echo", copies=("http://b/echo",)).asking(1000)
+    assert (sized.url, sized.copies) == ("http://a/echo?size=1000", ("http://b/echo?size=1000",))
+    assert Target("http://a/echo").asking(0).url == "http://a/echo"
 
 
 @given(st.floats(1e-6, 1e5))
@@ -118,23 +130,6 @@ def test_connections_without_any_bytes_to_send_are_a_load():
     assert "-httpbufferkb" in call.arguments
 
 
-def test_two_requests_a_connection_are_enough():
-    assert len(fortio.calls(FixedRate(10, 10, 2), "measure")) == 1
-
-
-def test_generators_of_a_mixed_load_take_turns():
-    calls = fortio.calls(FixedRate(100, 5, 2, protocol="mixed", generators=3), "measure")
-    assert [call.grpc for call in calls] == [False, True, False]
-    assert ["-ping" in call.arguments for call in calls] == [False, True, False]
-    target = Target("http://127.0.0.1:1/echo", (("a", "b"),), "127.0.0.1:2")
-    assert [target.arguments(call) for call in calls[:2]] == [("-H", "a:b", target.url), ("-H", "a:b", "127.0.0.1:2")]
-
-
-def test_an_unknown_phase_is_refused():
-    with refused(UsageError):
-        fortio.calls(FixedRate(10, 1, 1), "cooldown")
-
-
 @pytest.mark.parametrize(
     ("p999", "expected"),
     [
@@ -144,30 +139,11 @@ def test_an_unknown_phase_is_refused():
         (0.482, 1e-3),
         (30.0, 1e-1),
         (1e6, 1.0),
+        (float("nan"), fortio.DEFAULT_RESOLUTION_S),  # no warm-up
     ],
 )
 def test_resolution_is_the_smallest_power_of_ten_that_holds_the_tail(p999, expected):
     assert fortio.resolution_for([p999] * 3) == expected
-
-
-def test_resolution_without_a_warm_up():
-    assert fortio.resolution_for([]) == fortio.DEFAULT_RESOLUTION_S
-
-
-def test_a_further_header_is_64_bytes_with_its_name():
-    (header,) = (a for a in only(FixedRate(10, 1, 1, headers=1)).arguments if a.startswith("x-meshtrial"))
-    assert len(header) == 64
-
-
-def test_the_size_of_the_answer_is_asked_for_in_the_url():
-    target = Target("http://a/echo", copies=("http://b/echo",)).asking(1000)
-    assert (target.url, target.copies) == ("http://a/echo?size=1000", ("http://b/echo?size=1000",))
-    assert Target("http://a/echo").asking(0).url == "http://a/echo"
-
-
-def test_a_slice_is_called_for_what_comes_before_it_too():
-    load = FixedRate(100, 4, 2, slices=3, slice_warmup_s=0.5)
-    assert {argument(only(load, slice_index=i).arguments, "-t") for i in range(3)} == {"2.5s"}
 
 
 def test_what_keeps_a_deployment_warm_goes_on_over_one_connection():

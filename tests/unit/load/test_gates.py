@@ -60,32 +60,29 @@ def test_late_sends_on_free_connections_are_the_generators_fault(judge, fortio):
     assert "generator late" not in failed(judge(fortio.run(20, 1, 10, lambda thread, i: 0.1), FixedRate(20, 1, 10)))
 
 
-FOREIGN = "other programs used 11% of the machine's CPU time: end them, or measure on a machine of its own (`top` "
-ITSELF = "the load generator used 70% of its 2 cores, so it measures itself; lower rps, give it more cores, or set "
-LIMITED = "the app was throttled for 0.2 s: that measures its CPU limit; raise or remove the limit"
-
-
 @pytest.mark.parametrize(
-    ("changed", "gate", "passes", "message"),
+    ("changed", "gate", "passes"),
     [
-        ({"foreign": 0.10}, "foreign load", True, ""),
-        ({"foreign": 0.11}, "foreign load", False, FOREIGN + "shows them)"),
-        ({"foreign": None}, "foreign load", True, "not readable here: a node's total holds its own daemons too"),
-        ({"cpu_s": 13.9}, "generator CPU", True, ""),
-        ({"cpu_s": 14.0}, "generator CPU", False, ITSELF + "generators = 2 or more"),
-        ({"cpu_s": None}, "generator CPU", True, "not measured"),
-        ({"throttled_s": 0.2}, "throttling", False, LIMITED),
-        ({"throttled_s": None}, "throttling", True, "no throttling counter here"),
-        ({"SocketCount": 5}, "sockets", False, None),
-        ({"SocketCount": None}, "sockets", True, "the generator does not count sockets with this protocol"),
-        ({"exit_code": 2}, "generator ended well", False, None),
+        ({"foreign": 0.10}, "foreign load", True),
+        ({"foreign": 0.11}, "foreign load", False),
+        ({"foreign": None}, "foreign load", True),
+        ({"cpu_s": 13.9}, "generator CPU", True),
+        ({"cpu_s": 14.0}, "generator CPU", False),
+        ({"cpu_s": None}, "generator CPU", True),
+        ({"throttled_s": 0.2}, "throttling", False),
+        ({"throttled_s": None}, "throttling", True),
+        ({"SocketCount": 5}, "sockets", False),
+        ({"SocketCount": None}, "sockets", True),
+        ({"exit_code": 2}, "generator ended well", False),
     ],
 )
-def test_what_the_load_cannot_help_fails_its_gate_alone_or_is_said(judge, fortio, changed, gate, passes, message):
+def test_a_problem_outside_the_load_fails_its_check_alone_or_is_reported(judge, fortio, changed, gate, passes):
     gates = judge(fortio.run(100, 2, 10, fast), **changed)
     assert failed(gates) == (set() if passes else {gate})
-    assert message in (None, gates[gate].message)
-    assert not passes or (gates[gate].value is None) == (None in changed.values())
+    unmeasured = None in changed.values()
+    assert (gates[gate].value is None) == unmeasured
+    # A check that failed, or could not be made, has a message.
+    assert bool(gates[gate].message) == (unmeasured or not passes)
     if changed == {"SocketCount": 5}:
         assert (gates[gate].value, gates[gate].threshold) == (3, 0)
 

@@ -24,12 +24,6 @@ def counts(latencies, resolution):
     return tuple(np.bincount(np.searchsorted(edges * (1 + 1e-12), latencies), minlength=len(EDGES) + 1))
 
 
-def test_the_edges_of_fortio():
-    assert (EDGES[0], EDGES[12], EDGES[-1]) == (0, 12, 100_000)
-    assert len(EDGES) == 56
-    assert list(EDGES) == sorted(set(EDGES))
-
-
 def test_three_requests_by_hand(virtual):
     # -r 0.001: 0.5 ms in (0, 1 ms], 1.0 ms too (on the edge), 13 ms in (12, 14 ms].
     exported = as_exported(virtual.export([0.0005, 0.001, 0.013], 1e-3))

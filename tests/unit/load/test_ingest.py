@@ -3,7 +3,7 @@ import dataclasses
 import numpy as np
 import polars as pl
 import pytest
-from refused import refused
+from refused import missing, refused
 
 from meshtrial.design.load import ClosedLoop, FixedRate
 from meshtrial.design.responses import QUANTILES, REGISTRY
@@ -176,11 +176,6 @@ def test_a_quantile_of_a_run_is_that_of_the_requests_of_all_its_slices(fortio):
     assert "not reported for too few requests: p95, p99, p999 (p95 needs 2000, there are 1500)" in m.notes
 
 
-def test_one_slice_is_a_plain_run(fortio):
-    output = fortio.output(fortio.run(100, 2, 10, lambda thread, i: 0.001), 100, 2, 10)
-    assert ingest_slices([[output]], LOAD, 10).responses == ingest([output], LOAD, 10).responses
-
-
 def test_files_of_different_runs_are_refused(fortio):
     sent = fortio.run(100, 2, 10, lambda thread, i: 0.001)
     output = fortio.output(sent, 100, 2, 10)
@@ -209,17 +204,13 @@ def test_a_histogram_of_other_requests_is_noted(fortio):
     sent = fortio.run(100, 2, 10, lambda thread, i: 0.001)
     other = fortio.export([0.009] * 1000, 1e-3)
     output = fortio.output(sent, 100, 2, 10, DurationHistogram=other)
-    where = "up to 0.002 s the histogram counts 0 requests, the access log 1000 to 1000"
-    assert ingest([output], LOAD, 10).notes[0] == f"{output.name}: histogram and access log disagree: {where}"
+    assert missing(ingest([output], LOAD, 10).notes[0], [output.name, 0.002, 0, 1000]) == []
 
 
 def test_falling_behind_is_carried_over(fortio):
     sent = fortio.run(100, 2, 10, lambda thread, i: 0.001)
     output = fortio.output(sent, 100, 2, 10, text="x\nWARNING 32.57% of sleep were falling behind\ny\n")
-    assert ingest([output], LOAD, 10).notes[0] == (
-        f"{output.name}: fortio said: WARNING 32.57% of sleep were falling behind; "
-        "see the late share and the corrected latencies"
-    )
+    assert "WARNING 32.57% of sleep were falling behind" in ingest([output], LOAD, 10).notes[0]
 
 
 def test_failed_requests_are_not_latencies_in_corrected_quantiles_either():

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshtrial.design.responses import QUANTILES, requests_needed
+from meshtrial.design.responses import QUANTILES
 from meshtrial.load import quantiles
 
 
@@ -13,6 +13,7 @@ def test_eleven_requests_by_hand():
     assert found["p50"] == pytest.approx(0.005)
     assert found["p75"] == pytest.approx(0.0075)
     assert found["p90"] == pytest.approx(0.009)
+    assert quantiles.exact(np.array([]), 0) == {}
 
 
 @given(st.lists(st.floats(1e-6, 100), min_size=1))
@@ -38,17 +39,6 @@ def test_the_floor_of_100_in_the_tail(n, expected):
 
 def test_imputed_values_do_not_help_over_the_floor():
     assert list(quantiles.exact(np.ones(1000), 100, count=200)) == ["p50"]
-
-
-def test_requests_needed_is_the_smallest_that_is_reportable():
-    for q in QUANTILES.values():
-        n = requests_needed(q, 100)
-        assert quantiles.reportable(n, q, 100)
-        assert not quantiles.reportable(n - 1, q, 100)
-
-
-def test_no_requests_no_quantiles():
-    assert quantiles.exact(np.array([]), 0) == {}
 
 
 def test_the_upper_limit_of_a_quantile_covers_it_as_often_as_it_says():

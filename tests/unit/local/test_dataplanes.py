@@ -25,16 +25,10 @@ MIXED = FixedRate(100, 4, 0.5, protocol="mixed", generators=2)
         ("sidecar+server-only+mtls", LOAD),
         ("sidecar+client-only+server-only", LOAD),
         ("sidecar+client-only", COPIES),
-        (
-            "sidecar+least-request",
-            LOAD,
-        ),
+        ("sidecar+least-request", LOAD),
         ("sidecar+observability+metrics", LOAD),
         ("sidecar+access-log+tracing-1pct+tracing", LOAD),
-        (
-            "sidecar+tracing-1pct",
-            LOAD,
-        ),
+        ("sidecar+tracing-1pct", LOAD),
         ("sidecar", BYTES),
         ("relay", BYTES),
         ("relay", COPIES),
@@ -42,10 +36,7 @@ MIXED = FixedRate(100, 4, 0.5, protocol="mixed", generators=2)
         ("tcp-pair", COPIES),
         ("none+restart-proxies", LOAD),
         ("relay+restart-proxies", LOAD),
-        (
-            "sidecar+restart-control-plane",
-            LOAD,
-        ),
+        ("sidecar+restart-control-plane", LOAD),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_reason(name: str, load: Load):

@@ -29,18 +29,22 @@ def kernel_says(monkeypatch: pytest.MonkeyPatch, files: dict[str, str]) -> None:
     monkeypatch.setattr(Path, "read_text", read_text)
 
 
-def test_how_idle_cores_are_driven(monkeypatch):
+def test_the_idle_driver_is_described_as_far_as_the_kernel_reports_it(monkeypatch):
     cpuidle = "/sys/devices/system/cpu/cpuidle"
-    said = {f"{cpuidle}/current_driver": "intel_idle\n", f"{cpuidle}/current_governor_ro": "menu\n"}
-    kernel_says(monkeypatch, said | {"/sys/module/haltpoll/parameters/guest_halt_poll_ns": "200000\n"})
-    found = host.describe()
-    assert (found["cpu_idle"], found["halt_polling_ns"]) == ("driver intel_idle, governor menu", 200000)
-
-
-def test_a_kernel_that_says_nothing(monkeypatch):
+    files = {f"{cpuidle}/current_driver": "intel_idle\n", f"{cpuidle}/current_governor_ro": "menu\n"}
+    kernel_says(monkeypatch, files | {"/sys/module/haltpoll/parameters/guest_halt_poll_ns": "200000\n"})
+    host_facts = host.describe()
+    assert (host_facts["cpu_idle"], host_facts["halt_polling_ns"]) == ("driver intel_idle, governor menu", 200000)
+    files.clear()
     kernel_says(monkeypatch, {})
-    found = host.describe()
-    assert (found["cpu_idle"], found["cpu_governor"], found["halt_polling_ns"]) == ("not reported", "not reported", 0)
+    host_facts = host.describe()
+    assert (host_facts["cpu_idle"], host_facts["halt_polling_ns"]) == ("not reported", 0)
+
+
+def test_available_resources_are_read_or_unlimited():
+    found = host.available()
+    assert found.files_per_process is None or found.files_per_process > 0
+    assert found.memory_bytes is None or found.memory_bytes > 0
 
 
 def held(device: Path) -> bool:
@@ -58,7 +62,7 @@ def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_look_gives_responses_that_are_registered_and_leaves_the_timers_as_they_were():
     slack = Path(f"/proc/{threading.get_native_id()}/timerslack_ns")
     before = slack.read_text()
-    found = host.look()
+    found = host.sample()
     assert found.keys() == {"idle_before", "wakeup_s", "spin_s"} <= REGISTRY.keys()
     assert 0 <= found["idle_before"] <= 1
     assert min(found["wakeup_s"], found["spin_s"]) > 0

@@ -40,7 +40,7 @@ def test_how_it_ended_and_why_is_said_in_words(script, asked, said, tmp_path):
 def test_its_folder_has_no_name_in_what_it_said(tmp_path):
     made = Child("component", ["sh", "-c", "echo in $PWD/x"], tmp_path / "component.log", tmp_path)
     made.wait(10)
-    assert made.said() == "in ./x\n"
+    assert made.output() == "in ./x\n"
     assert made.tail() == "in ./x"
     made.stop()
 

@@ -102,7 +102,8 @@ def test_below_the_floor_nothing_is_visible(record_study, call, tmp_path):
         _, out, _, made = call("--from", record_study(blocks=blocks), *given, *json_file)
         assert made["loads"][0]["needs"][0]["visible"] is None
         assert " none below 6 blocks " in out  # a whole cell
-    assert "No fewer than 6 blocks can show a difference, no fewer than 7 equivalence in such a family." in out
+    assert "No fewer than 6 blocks" in out
+    assert "no fewer than 7 can show equivalence" in out
 
 
 def test_time_is_that_of_the_recorded_runs(record_study, call, tmp_path):
@@ -140,18 +141,19 @@ def test_a_study_that_declared_differences_is_planned_by_them(record_study, call
     logs = stats.upper_sd(SD, BLOCKS)
     assert need["equivalence"] == stats.blocks_for_equivalence(logs, math.log(1.05))
     assert need["visible"] == pytest.approx(stats.detectable_effect(BLOCKS, jointly=True) * sd)
-    assert "a block's difference, as a share of the baseline" in out
+    assert "a block's difference as a share of the baseline" in out
 
 
 def test_one_slice_says_so(record_study, call):
-    why = "so how many are worth their time cannot be told from it; record a pilot whose load has several."
-    assert call("--from", record_study())[1].endswith(f" Slices: recorded with one slice a deployment, {why}")
+    out = call("--from", record_study())[1]
+    assert "one slice per deployment" in out
+    assert "record a pilot" in out
 
 
 def test_slices(record_study, call, tmp_path):
     # One treatment 0.05 above where the other is below: half of 4 * .1^2 / 3; between is what is left of sd^2 / 2.
     path = record_study(slices=4, within=0.05)
-    _, out, _, made = call("--from", path, "--margin", "5%", "--json", tmp_path / "plan.json")
+    *_, made = call("--from", path, "--margin", "5%", "--json", tmp_path / "plan.json")
     load = made["loads"][0]
     slices = load["slices"]
     within = 4 * 0.1**2 / 3 / 2
@@ -169,7 +171,6 @@ def test_slices(record_study, call, tmp_path):
         sd = stats.upper_sd(math.sqrt(2 * (slices["between"] + within / int(count))), BLOCKS)
         assert blocks == stats.blocks_for_difference(sd, math.log(1.05))
         assert seconds == pytest.approx(blocks * 3 * (slices["outer_s"] + int(count) * 2))
-    assert "Slices are not replicates: they do not add to n." in out
 
 
 def test_what_deployments_share_from_slice_to_slice_is_no_reason_for_more_of_them(record_study, call, tmp_path):

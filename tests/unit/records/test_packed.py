@@ -129,8 +129,8 @@ def test_a_run_that_was_altered_is_not_unpacked_and_verify_reads_the_file_itself
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["--without", "request"], "--without request: can be left out are requests, logs"),
-        (["--out", "study.tar"], "study.tar: a packed study is called *.zip"),
+        (["--without", "request"], "--without request: must be one of requests, logs"),
+        (["--out", "study.tar"], "study.tar: the name of a packed study ends in .zip"),
         (["--out", "nowhere/study.zip"], "nowhere/study.zip: cannot be written (No such file or directory)"),
     ],
 )

@@ -54,7 +54,7 @@ def test_without_seconds_it_says_so_and_is_nothing(data):
 
 @pytest.mark.usefixtures("undrawn")
 def test_the_course_shows_seconds_and_says_when_there_is_only_one(data, longer):
-    assert "No run kept its course" in figures.course(data).alt  # 1500 requests at 2000 a second
+    assert "No run recorded its course" in figures.course(data).alt  # 1500 requests at 2000 a second
     figure = figures.course(longer)
     assert set(figure.table["second"]) == {0, 1, 2}  # the fourth second was not sent in to its end
     assert set(figure.table["what"]) == {"p50 latency of the second / ms", "p99 latency of the second / ms"}
@@ -82,7 +82,7 @@ def test_a_study_without_course_and_requests_says_that_and_not_that_it_was_short
     for run in copy.runs:
         (copy.run_folder(run) / "latency.parquet").unlink()
     (copy.path / "packed.json").write_text('{"schema": "meshtrial.packed/1", "left_out": ["requests"]}')
-    assert "was not recorded, and their requests are not here" in figures.course(copy).alt
+    assert "No course of the runs over time was recorded" in figures.course(copy).alt
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -9,10 +9,11 @@ import numpy as np
 import polars as pl
 import pytest
 from matplotlib import pyplot as plt
-from unit.report.synth import changed, rewritten
+from unit.report.synth import changed, rewritten, row_of
 
+from meshtrial import stats
 from meshtrial.report import figures, wording
-from meshtrial.report.figures.ccdf import Pool
+from meshtrial.report.figures.latency import Pool
 
 DRAW = {
     "forest": figures.forest,
@@ -165,7 +166,7 @@ def test_steps_are_exact_points_of_the_distribution():
 def test_resources_add_up_to_what_the_runs_recorded(drawn, data):
     table = drawn["resources"].table.filter((pl.col("treatment") == "node-proxy") & (pl.col("role") == "data plane"))
     expected = np.mean([r.responses["data_plane_cpu_s_per_request"] for r in data.runs if r.treatment == "node-proxy"])
-    assert table["CPU a request / µs"].sum() == pytest.approx(expected * 1e6)
+    assert table["CPU per request / µs"].sum() == pytest.approx(expected * 1e6)
     assert table.height == 2
 
 
@@ -206,3 +207,78 @@ def test_hostile_names_stay_text(data):
         assert "<script" not in shown._repr_html_()
         assert "alert(" in shown.svg
         ET.fromstring(shown.svg)
+
+
+@pytest.fixture(scope="module")
+def other(synth, tmp_path_factory):
+    shape = synth.Shape(treatments=("none", "none-aa", "node-proxy"), seed=8)
+    return synth.study_data(tmp_path_factory.mktemp("other"), shape)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_what_both_deployed_stands_together_and_what_one_lacks_is_there_all_the_same(data, other):
+    table = figures.two_studies(data, other).table
+    first = table.filter(response=table["response"][0])
+    assert first["treatment"].to_list() == [
+        "none-aa A (A/A twin)",
+        "none-aa B (A/A twin)",
+        "node-proxy A",
+        "node-proxy B",
+        "sidecar+mtls A",
+    ]
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_numbers_are_those_of_each_study(data, other):
+    both = figures.two_studies(data, other).table
+    for name, study in (("A", data), ("B", other)):
+        own = figures.forest(study).table
+        mine = both.filter(both["treatment"].str.contains(f" {name}"))
+        for column in ("ratio", "ratio low", "ratio high", "verdict"):
+            assert sorted(mine[column].to_list()) == sorted(own[column].to_list())
+
+
+def test_the_caption_says_that_no_test_stands_between_them(data, other):
+    assert "They share no block" in figures.two_studies(data, other).caption
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_it_goes_through_the_detectable_effect_of_the_study_and_falls(variants):
+    data = variants["usual"]
+    table = figures.power(data).table
+    rows = [row for row in data.verdicts if row.response in data.plan.study.primary and not row.twin]
+    assert rows
+    for row in rows:
+        curve = table.filter((table["response"] == row.response) & (table["treatment"] == row.treatment))
+        own = curve.filter(curve["this study"])
+        assert own["blocks"].to_list() == [row.n_blocks]
+        assert own["unit"].item() == "%"
+        assert own["effect"].item() == pytest.approx(100 * row.mde)
+        effects = curve["effect"].to_list()
+        assert effects == sorted(effects, reverse=True)
+        assert len(set(effects)) == len(effects)
+
+
+def test_of_a_verdict_of_what_is_added_it_is_in_its_unit(added):
+    table = figures.power(added).table
+    row = row_of(added, "sidecar+mtls")
+    own = table.filter(
+        (table["response"] == row.response) & (table["treatment"] == row.treatment) & table["this study"]
+    )
+    assert (own["effect"].item(), own["unit"].item()) == (pytest.approx(1e3 * row.mde), "ms")
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_no_curve_begins_below_the_floor_of_the_exact_test(variants):
+    data = variants["usual"]
+    table = figures.power(data).table
+    primary = data.plan.study.primary[0]
+    family = sum(row.response == primary and not row.twin for row in data.verdicts)
+    assert table["blocks"].min() >= stats.smallest_n(family, data.plan.study.alpha)
+
+
+def test_without_a_known_noise_it_says_so(variants):
+    data = variants["usual"]
+    figure = figures.power(changed(data, mde=None))
+    assert figure.nothing
+    assert "noise of the primary responses is not known" in figure.caption

@@ -8,11 +8,15 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from papermill.exceptions import PapermillExecutionError
+from papermill.execute import raise_for_execution_errors
 from refused import refused
 from unit.report.synth import changed
 
 from meshtrial.errors import RecordError
 from meshtrial.report import figures, html, tables
+from meshtrial.report.exporter import PAPERMILL_TAG, UNFINISHED
+from meshtrial.report.html import add_unfinished_banner, notebook_to_html
 
 VOID = {"meta", "link", "br", "img", "hr", "input", "col", "wbr", "use", "path"}
 
@@ -205,7 +209,7 @@ def test_an_error_stands_first_and_is_escaped(tmp_path):
     )
     marked = code("x", tags=["papermill-error-cell-tag"])
     text = export(tmp_path, [new_markdown_cell("# Study"), marked, code("boom()", error), code("again()", error)])
-    banner = text.index("This report is not whole.")
+    banner = text.index("This report is incomplete.")
     assert banner < text.index("<h1")
     for said in ("2 cells failed", 'href="#error-1"', 'id="error-1"', 'id="error-2"'):
         assert said in text
@@ -226,3 +230,126 @@ def test_an_unreadable_notebook_names_the_file(tmp_path):
     with refused(RecordError, names=[tmp_path / "bad.ipynb"]):
         html.notebook_to_html(tmp_path / "bad.ipynb", tmp_path / "bad.html")
     assert not (tmp_path / "bad.html").exists()
+
+
+def folds(text: str) -> list[str]:
+    return re.findall(r'<details class="mt-fold">.*?</details>', text, flags=re.DOTALL)
+
+
+def test_of_the_opening_the_question_stays_and_the_rest_is_folded(tmp_path):
+    opening = "# T\n\n**Question.** What?\n\n**For whom.** For you.\n\n**How long.** Long.\n\nMore."
+    text = export(tmp_path, [new_markdown_cell(opening), new_markdown_cell("## Verdict"), new_markdown_cell("## Next")])
+    (fold,) = folds(text)
+    assert '<span class="mt-holds">for whom, how long</span>' in fold
+    assert [part for part in ("About this study", "For you.", "More.") if part not in fold] == []
+    assert text.index("What?") < text.index('id="Verdict"') < text.index("About this study") < text.index('id="Next"')
+
+
+def test_what_is_said_of_parameters_before_they_are_set_is_folded(tmp_path):
+    profiles = "### What the profiles set\n\n| a | b |\n|---|---|\n| 1 | 2 |"
+    said = f"## Parameters\n\nThe first ten.\n\n{profiles}\n\n### What to expect\n\nMuch."
+    cells = [new_markdown_cell("# T"), new_markdown_cell(said), code("seed = 1", tags=["parameters"])]
+    text = export(tmp_path, [*cells, new_markdown_cell("## Verdict")])
+    fold = folds(text)[0]
+    assert '<span class="mt-holds">what the profiles set, what to expect</span>' in fold
+    assert [part for part in ("The first ten.", "<td>1</td>", "Much.") if part not in fold] == []
+    assert "<h3" not in text
+
+
+def test_code_stands_together_at_the_end_or_where_a_cell_failed(tmp_path):
+    cells = [
+        new_markdown_cell("# T"),
+        new_markdown_cell("## Run"),
+        code("made_here()"),
+        code("left_out()", tags=["remove_input"]),
+    ]
+    text = export(tmp_path, [*cells, new_markdown_cell("## Next")])
+    assert "made_here" not in text[: text.index('id="Code"')]
+    assert "left_out" not in text
+    error = new_output("error", ename="UsageError", evalue="no", traceback=["no"])
+    text = export(tmp_path, [*cells, code("boom()", error)])
+    assert 'id="Code"' not in text
+    assert text.index("made_here") < text.index("boom")
+
+
+def test_our_own_outputs_are_the_same_to_the_byte_and_others_pictures_get_words(data, tmp_path):
+    ours = tables.verdict_table(data)
+    other = new_output("display_data", data={"text/html": '<img src="data:image/png;base64,iVBORw0KGgo="> 3 < 4'})
+    cells = [code("a", other), code("b", shown(ours)), code("c", shown(ours))]
+    text = export(tmp_path, [new_markdown_cell("# T"), *cells])
+    assert text.count(f'<div class="mt">{ours.html}</div>') == 2
+    assert 'alt="No description' in text
+    assert "3 &lt; 4" in text
+
+
+def test_of_an_output_a_page_takes_what_it_can_hold(tmp_path):
+    widget = {"application/vnd.jupyter.widget-view+json": {"model_id": "1"}, "text/plain": "1 < 2"}
+    picture = {"image/png": "iVBORw0KGgo=", "text/plain": "x"}
+    outputs = [new_output("display_data", data=data) for data in (widget, picture)]
+    text = export(tmp_path, [code("a", *outputs)])
+    assert "1 &lt; 2" in text
+    assert "data:image/png;base64,iVBORw0KGgo=" in text
+
+
+WHAT = "proof <b>mTLS</b>: ```\n# no heading"
+KEPT = "12 of 40 runs are recorded, 3 of 10 blocks, in data/studies/x"
+COMMAND = "meshtrial run x -p study_dir=data/studies/x"
+
+
+@pytest.fixture
+def failed_notebook(tmp_path):
+    """A notebook as papermill leaves it when a cell fails."""
+    v4 = nbformat.v4
+    error = v4.new_output("error", ename="TestbedError", evalue=WHAT, traceback=[])
+    cells = [v4.new_markdown_cell("# A study"), v4.new_code_cell("run()", execution_count=1, outputs=[error])]
+    path = tmp_path / "x.ipynb"
+    with pytest.raises(PapermillExecutionError):
+        raise_for_execution_errors(v4.new_notebook(cells=cells, metadata={"papermill": {}}), str(path))
+    assert PAPERMILL_TAG in nbformat.read(path, 4).cells[0].metadata["tags"]
+    return path
+
+
+def test_the_notebook_says_what_failed_what_was_kept_and_how_to_go_on(failed_notebook):
+    add_unfinished_banner(failed_notebook, WHAT, KEPT, COMMAND)
+    notebook = nbformat.read(failed_notebook, 4)
+    nbformat.validate(notebook)
+    first, second, third, fourth = notebook.cells
+    assert first.metadata["tags"] == [UNFINISHED]
+    assert first.source.splitlines()[2:4] == ["    proof <b>mTLS</b>: ```", "    # no heading"]
+    assert f"\n{KEPT}. Resume it with:\n" in first.source
+    assert first.source.endswith(f"\n    {COMMAND}")
+    assert second.source == "# A study"
+    assert PAPERMILL_TAG in third.metadata["tags"]  # marks the cell that failed_notebook
+    assert fourth.source == "run()"
+
+
+def test_said_twice_it_stands_there_once(failed_notebook):
+    add_unfinished_banner(failed_notebook, "first", KEPT, COMMAND)
+    add_unfinished_banner(failed_notebook, "second", KEPT, COMMAND)
+    tagged = [
+        cell.source for cell in nbformat.read(failed_notebook, 4).cells if UNFINISHED in cell.metadata.get("tags", ())
+    ]
+    assert len(tagged) == 1
+    assert "second" in tagged[0]
+
+
+def test_on_the_page_it_is_the_banner_with_a_way_to_the_cell(failed_notebook, tmp_path):
+    add_unfinished_banner(failed_notebook, WHAT, KEPT, COMMAND)
+    text = notebook_to_html(failed_notebook, tmp_path / "x.html").read_text()
+    banner = text[text.index('<section class="banner"') : text.index("<h1")]
+    assert "This study is unfinished." in banner
+    assert "proof &lt;b&gt;mTLS&lt;/b&gt;" in banner
+    assert KEPT in banner
+    assert COMMAND in banner
+    assert 'href="#error-1"' in banner
+    assert 'id="error-1"' in text
+    assert text.count(KEPT) == 1
+
+
+def test_one_that_was_interrupted_without_an_error_has_the_banner_too(tmp_path):
+    path = tmp_path / "x.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# A study")]), path)
+    add_unfinished_banner(path, "interrupted", KEPT, COMMAND)
+    text = notebook_to_html(path, tmp_path / "x.html").read_text()
+    assert text.index('<section class="banner" role="alert">') < text.index("<h1")
+    assert "#error-1" not in text

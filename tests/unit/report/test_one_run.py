@@ -11,7 +11,7 @@ from refused import refused
 from meshtrial.errors import UsageError
 from meshtrial.records import packed, series
 from meshtrial.report import figures, tables
-from meshtrial.report.figures.one_run import thinned
+from meshtrial.report.figures.course import thinned
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_log_is_shown_as_text_and_of_a_long_one_the_end(data, run, tmp_path):
     mine = dataclasses.replace(data, path=tmp_path)
     shown = tables.run_log(mine, run.run_id)
     assert "first" not in shown.text
-    assert "its last 40\u202f000 bytes of 50\u202f" in shown.text
+    assert "its last 40\u202f000 of 50\u202f" in shown.text
     assert shown.text.endswith("<script>last \ufffd</script>")
     assert "<script>" not in shown.html
     with refused(UsageError):
@@ -73,8 +73,8 @@ def test_a_log_is_shown_as_text_and_of_a_long_one_the_end(data, run, tmp_path):
 
 
 def test_what_a_run_lacks_is_said_in_a_line(data, run, tmp_path):
-    assert tables.run_log(dataclasses.replace(data, path=tmp_path), run.run_id).text.startswith("No log was kept")
-    assert "without CPU and memory second by second" in figures.components_over_time(data, run.run_id).caption
+    assert tables.run_log(dataclasses.replace(data, path=tmp_path), run.run_id).text.startswith("No log of run")
+    assert "no CPU and memory second by second" in figures.components_over_time(data, run.run_id).caption
 
 
 def test_gates_and_proofs_are_listed_with_what_was_measured(data, run):
@@ -115,7 +115,7 @@ def test_components_are_drawn_second_by_second(data, run, tmp_path):
 def test_the_facts_say_whether_the_run_held_and_what_it_measured(data, run):
     facts = tables.run_facts(data, run.run_id).text
     assert "every check passed" in facts
-    assert re.search(r"in the inference +yes", facts)
+    assert re.search(r"used in the inference +yes", facts)
     assert "p50 latency" in facts
 
 

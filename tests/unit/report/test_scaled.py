@@ -34,7 +34,7 @@ def recorded(make_row, blocks: int = 6, **given):
 def test_the_headline_says_what_a_hundred_endpoints_cost(make_row):
     data = recorded(make_row)
     (sentence,) = tables.headlines(data)
-    assert sentence.startswith("From 30 to 300 endpoints at 200 requests a second, every 100 cost sidecar+mtls +0.3")
+    assert sentence.startswith("From 30 to 300 endpoints at 200 requests per second, every 100 cost sidecar+mtls +0.3")
     assert sentence.endswith(" more than none.")
     assert re.search(r"cores \(\+0\.3.*MiB \(\+[23]", sentence.replace("\u00a0", " "))
     (note,) = growth_notes(data)

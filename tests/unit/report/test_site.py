@@ -55,11 +55,11 @@ def test_newest_first(runs, data):
     [
         (None, "is missing"),
         ("{", "cannot be read"),
-        ("[]", "is not of the form"),
-        ('{"schema": "meshtrial.report/9"}', "is not of the form"),
-        ('{"schema": "meshtrial.report/1"}', "is not whole"),
-        (f'{BEGIN}, "date": 5}}', "is not whole (date is 5, not text)"),
-        (f'{BEGIN}, "date": "", "loads": 3}}', "is not whole (loads is 3, not a list)"),
+        ("[]", "does not have the schema"),
+        ('{"schema": "meshtrial.report/9"}', "does not have the schema"),
+        ('{"schema": "meshtrial.report/1"}', "is incomplete"),
+        (f'{BEGIN}, "date": 5}}', "is incomplete (date is 5, not text)"),
+        (f'{BEGIN}, "date": "", "loads": 3}}', "is incomplete (loads is 3, not a list)"),
     ],
 )
 def test_a_broken_entry_is_listed_with_its_reason(runs, data, content, reason):
@@ -82,7 +82,7 @@ def test_failed_and_interrupted_runs_are_listed(runs, data):
     assert any("✕ failed" in text and "rps = -1" in text for text in texts)
     stopped = next(text for text in texts if "◇ interrupted" in text)
     assert data.plan.study.title in stopped
-    assert "report: not there" in stopped
+    assert "report: missing" in stopped
 
 
 def test_an_unknown_status_is_refused(runs):

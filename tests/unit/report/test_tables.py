@@ -3,14 +3,18 @@ import html
 import re
 import shlex
 import statistics
+from dataclasses import replace
 
 import pytest
 from unit.report.synth import VARIANTS, asked, changed, row_of
 
 from meshtrial.design.study import Treatment
+from meshtrial.records.mechanism import ComponentCalls, Mechanism, write_mechanism
 from meshtrial.records.schema import Proof
 from meshtrial.report import tables
-from meshtrial.report.tables.proofs import together
+from meshtrial.report.tables.costs import mechanism
+from meshtrial.report.tables.validity import together
+from meshtrial.stats.verdict import block_count
 from meshtrial.vocabulary import Warning
 
 NAMES = ("verdict_sentence", "verdict_table", "exploratory_table", "validity", "design", "method_and_limits")
@@ -37,9 +41,9 @@ def test_every_table_shows_itself_without_a_value_that_is_none_and_has_scoped_he
 def test_the_sentence_names_effect_ratio_and_class(variants):
     text = tables.headline(variants["usual"]).replace("\u00a0", " ")
     row = row_of(variants["usual"], "sidecar+mtls")
-    assert text.startswith("Against none, at 2\u202f000 requests a second over 10 connections: ")
+    assert text.startswith("Against none, at 2\u202f000 requests per second over 10 connections: ")
     assert f"sidecar+mtls is slower at p50 ({row.ratio:.2f}×, +{row.difference * 1e3:.3f} ms, material)" in text
-    assert "uses more CPU a request of app and data plane" in text
+    assert "uses more CPU per request of app and data plane" in text
     assert text.count(".") - len(re.findall(r"\d\.\d", text)) == 1  # one sentence
 
 
@@ -51,10 +55,24 @@ def test_a_time_or_a_number_of_events_is_not_used(variants):
     assert "uses" not in text
 
 
+@pytest.mark.parametrize(
+    ("word", "side", "sentence"),
+    [
+        ("saturated", "", "it did not hold the asked rate"),
+        ("saturated", "the baseline", "its baseline did not hold the asked rate"),
+        ("invalid", "both", "neither it nor its baseline has a valid result"),
+    ],
+)
+def test_the_headline_names_the_side_that_stopped(data, word, side, sentence):
+    stopped = changed(data, lambda row: row.treatment == "node-proxy", verdict=word, qualifier=side)
+    text = tables.headline(stopped)
+    assert f"node-proxy is {word}: {sentence}" in text
+
+
 def test_inconclusive_comes_with_blocks_and_the_detectable_effect(data):
     row = next(r for r in data.verdicts if r.verdict == "inconclusive")
     text = tables.verdict_table(data).text.replace("\u00a0", " ")
-    assert f"a new study of about {row.blocks_needed} blocks" in text
+    assert f"a new study of {block_count(row.blocks_needed)} blocks" in text
     assert f"detects {100 * row.mde:.2g} %" in text
 
 
@@ -132,7 +150,7 @@ def test_a_study_of_versions_has_a_table_of_what_ran_in_each(data):
     lines = tables.provenance(dataclasses.replace(other, runs=tuple(runs))).text.splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("Versions of sidecar, as the runs recorded them"))
     rows = [line.split() for line in lines[start + 1 : start + 8]]
-    assert ["what", "sidecar@1.30", "sidecar@1.31"] in rows
+    assert ["program", "sidecar@1.30", "sidecar@1.31"] in rows
     assert ["image", "proxy", "proxy:2", "(sha256:cd)", "proxy:3", "(sha256:ef)"] in rows
     assert ["mesh", "sidecar", "1.30.4", "1.31.1"] in rows
     assert not any(row[:1] == ["fortio"] for row in rows)
@@ -180,7 +198,7 @@ def test_hostile_text_from_records_is_escaped(data, name):
 def test_exploratory_warnings_of_the_course_are_folded_under_validity_and_others_are_not_there(data):
     drift, other = Warning("drift", "runs drift by +9 %; keep blocks short"), Warning("below-floor", "3 blocks; run 4")
     fragment = tables.validity(changed(data, lambda row: row.exploratory, warnings=(drift, other)))
-    assert fragment.html.count("CPU a request of app: runs drift by +9 %") == 1
+    assert fragment.html.count("CPU per request of app: runs drift by +9 %") == 1
     assert "run 4" not in fragment.html
     assert "runs drift" not in tables.validity(data).html
 
@@ -188,4 +206,19 @@ def test_exploratory_warnings_of_the_course_are_folded_under_validity_and_others
 def test_a_whole_study_of_a_treatment_and_its_twin_says_that_nothing_else_was_compared(data):
     one = dataclasses.replace(data, verdicts=tuple(row for row in data.verdicts if row.twin))
     assert one.verdicts
-    assert tables.headline(one) == "Nothing was compared but the A/A twin: none is the only treatment."
+    assert tables.headline(one) == "Only the A/A twin was compared: none is the only treatment."
+
+
+def test_counts_are_a_request_by_treatment_and_component(data, tmp_path):
+    study = replace(data, path=tmp_path)
+    assert mechanism(study).text == ""
+    app = ComponentCalls("app", "app", {"read": 200, "write": 100, "futex": 50}, 25)
+    proxy = ComponentCalls("<b>proxy</b>", "data plane", {"readv": 400}, None)
+    both = (Mechanism("none", "200rps-4c", 100, 50, (app,)), Mechanism("node-proxy", "200rps-4c", 100, 50, (proxy,)))
+    write_mechanism(tmp_path, both)
+    shown = mechanism(study)
+    row = next(line for line in shown.text.splitlines() if line.startswith("app "))
+    assert row.split()[1:5] == ["3.50", "2", "1", "0.500"] or row.split()[1:5] == ["3.50", "2.00", "1.00", "0.500"]
+    assert "read 2" in row
+    assert shown.text.index("none") < shown.text.index("node-proxy")
+    assert "<b>proxy</b>" not in shown.html

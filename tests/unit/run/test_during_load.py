@@ -13,7 +13,7 @@ from waiting import wait_for
 
 from meshtrial.design.load import ChangesUnderLoad, Load
 from meshtrial.errors import TestbedError
-from meshtrial.load.obeyed import ChangeTime
+from meshtrial.load.propagation import ChangeTime
 from meshtrial.records import series
 from meshtrial.records.schema import ComponentUsage, Proof
 from meshtrial.run.during_load import Changing, Restarting, Sampler
@@ -143,31 +143,6 @@ def test_without_a_part_nothing_is_restarted():
     assert deployment.asked == []
 
 
-def test_a_load_that_ends_before_is_said_and_nothing_is_restarted_behind_it():
-    deployment = Restartable()
-    with Restarting(deployment, "app", 3600.0) as restarting:  # type: ignore[arg-type]
-        pass
-    with refused(TestbedError):
-        restarting.result()
-    assert deployment.asked == []
-
-
-def test_what_a_restart_fails_with_reaches_whoever_waits():
-    deployment = Restartable(error=TestbedError("app: nothing listens"))
-    with Restarting(deployment, "app", 0.0) as restarting:  # type: ignore[arg-type]
-        wait_for(lambda: deployment.asked)
-    with refused(TestbedError):
-        restarting.result()
-
-
-def test_an_interruption_of_a_restart_passes_and_leaves_no_thread():
-    deployment = Restartable()
-    with pytest.raises(KeyboardInterrupt), Restarting(deployment, "app", 3600.0):  # type: ignore[arg-type]
-        raise KeyboardInterrupt
-    assert not [one for one in threading.enumerate() if one.name.startswith("Restarting")]
-    assert deployment.asked == []
-
-
 class Changeable:
     def __init__(self, *has: str, error: Exception | None = None) -> None:
         self.has, self.error = has, error
@@ -219,26 +194,39 @@ def test_other_changes_that_are_not_kept_up_are_said():
         changing.result()
 
 
-def test_a_load_that_ends_before_is_said_and_nothing_is_changed_behind_it():
-    deployment = Changeable("weight")
-    with Changing(deployment, load("weight", every_s=3600)) as changing:  # type: ignore[arg-type]
+def restarting(error: Exception | None = None, at_s: float = 0.0) -> tuple[Restartable, Restarting]:
+    deployment = Restartable(error=error)
+    return deployment, Restarting(deployment, "app", at_s)  # type: ignore[arg-type]
+
+
+def changing(error: Exception | None = None, at_s: float = EVERY_S) -> tuple[Changeable, Changing]:
+    deployment = Changeable("weight", error=error)
+    return deployment, Changing(deployment, load("weight", every_s=at_s, churn=1))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("made", [restarting, changing])
+def test_an_error_is_raised_after_the_load(made):
+    deployment, intervention = made(TestbedError("app: nothing listens"))
+    with intervention:
+        wait_for(lambda: deployment.asked)
+    with pytest.raises(TestbedError, match="nothing listens"):
+        intervention.result()
+
+
+@pytest.mark.parametrize("made", [restarting, changing])
+def test_a_load_that_ends_too_early_is_an_error_and_nothing_happens_after_it(made):
+    deployment, intervention = made(at_s=3600.0)
+    with intervention:
         pass
     with refused(TestbedError):
-        changing.result()
+        intervention.result()
     assert deployment.asked == []
 
 
-def test_what_a_change_fails_with_reaches_whoever_waits():
-    deployment = Changeable("weight", error=TestbedError("control plane: does not answer"))
-    with Changing(deployment, load("weight")) as changing:  # type: ignore[arg-type]
-        wait_for(lambda: deployment.asked)
-    with refused(TestbedError):
-        changing.result()
-
-
-def test_an_interruption_of_changes_passes_and_leaves_no_thread():
-    deployment = Changeable("weight")
-    asked = load("weight", every_s=3600, churn=1)
-    with pytest.raises(KeyboardInterrupt), Changing(deployment, asked):  # type: ignore[arg-type]
+@pytest.mark.parametrize("made", [restarting, changing])
+def test_an_interruption_is_raised_and_leaves_no_thread(made):
+    deployment, intervention = made(at_s=3600.0)
+    with pytest.raises(KeyboardInterrupt), intervention:
         raise KeyboardInterrupt
-    assert not [one for one in threading.enumerate() if one.name.startswith("Changing")]
+    assert not [one for one in threading.enumerate() if one.name.startswith(type(intervention).__name__)]
+    assert deployment.asked == []

@@ -16,15 +16,15 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import start_new_kernel
 
-from meshtrial.run.progress import Lines, passing, shown, span, until
+from meshtrial.run.progress import LineWriter, end_time, progress_to, span, transient
 
 NOW = datetime.datetime(2026, 11, 23, 14, 20, tzinfo=datetime.UTC)  # a Monday
 SAID = [
     "study data/studies/x, 3 runs",
-    passing(0, 3, "20 s left, until about 14:20; block 1/1, 2000rps-10c, none"),
-    passing(1, 3, "10 s left, until about 14:20; block 1/1, 2000rps-10c, sidecar"),
+    transient(0, 3, "20 s left, until about 14:20; block 1/1, 2000rps-10c, none"),
+    transient(1, 3, "10 s left, until about 14:20; block 1/1, 2000rps-10c, sidecar"),
     "01-2-sidecar is INVALID: gate rate",
-    passing(3, 3, "3 runs in 21 s"),
+    transient(3, 3, "3 runs in 21 s"),
 ]
 
 
@@ -41,12 +41,12 @@ def test_spans_are_read_at_a_glance(seconds, text):
     [(720, "14:32"), (12 * 3600, "Tuesday 02:20"), (8 * 86400, "2026-12-01 14:20")],
 )
 def test_the_end_is_a_time_of_day_with_the_day_where_it_is_another(seconds, text):
-    assert until(seconds, NOW) == text
+    assert end_time(seconds, NOW) == text
 
 
 def test_a_log_has_every_line_as_it_came():
     out = io.StringIO()
-    with shown(out) as tell:
+    with progress_to(out) as tell:
         for line in SAID:
             tell(line)
     assert out.getvalue().splitlines() == SAID
@@ -91,7 +91,7 @@ def terminal(columns: int) -> Iterator[tuple[TextIO, list[str]]]:
 )
 def test_what_a_terminal_shows_in_the_end(term, columns, lines, seen, monkeypatch):
     monkeypatch.setenv("TERM", term)
-    with terminal(columns) as (out, screen), shown(out) as tell:
+    with terminal(columns) as (out, screen), progress_to(out) as tell:
         for line in lines:
             tell(line)
     assert screen == [*seen, ""]
@@ -99,7 +99,7 @@ def test_what_a_terminal_shows_in_the_end(term, columns, lines, seen, monkeypatc
 
 def test_a_narrow_terminal_keeps_how_far_it_is_and_how_long_it_takes(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
-    with terminal(40) as (out, screen), shown(out) as tell:
+    with terminal(40) as (out, screen), progress_to(out) as tell:
         tell(SAID[1])
         out.write("\n")  # leaves the line as it is
     assert screen[0] == "[0/3] 20 s left, until about 14:20; bl…"
@@ -107,7 +107,7 @@ def test_a_narrow_terminal_keeps_how_far_it_is_and_how_long_it_takes(monkeypatch
 
 def test_pieces_are_told_as_whole_lines():
     told: list[str] = []
-    lines = Lines(told.append)
+    lines = LineWriter(told.append)
     for piece in ("[1/", "3] a\n[2/3] b\n\n", "the ", "end"):
         lines.write(piece)
         lines.flush()
@@ -117,12 +117,12 @@ def test_pieces_are_told_as_whole_lines():
 
 
 CELL = """
-from meshtrial.run.progress import passing, shown
-with shown() as tell:
+from meshtrial.run.progress import progress_to, transient
+with progress_to() as tell:
     tell("study x & y")
-    tell(passing(1, 4, "3 s left"))
+    tell(transient(1, 4, "3 s left"))
     tell("01-2-sidecar is INVALID: <gate>")
-    tell(passing(2, 4, "2 s left"))
+    tell(transient(2, 4, "2 s left"))
 """
 
 

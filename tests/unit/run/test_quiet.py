@@ -1,7 +1,7 @@
 """A study waits for a quiet machine, for half a minute at the most, and says so either way."""
 
 import pytest
-from refused import refused
+from refused import as_reviewed, refused
 
 from meshtrial.errors import UsageError
 from meshtrial.run import quiet
@@ -35,20 +35,13 @@ def test_who_is_busy_is_named_and_the_study_goes_on_as_soon_as_it_is_quiet():
     busy = Others(0.523, (BURNER, EDITOR, REST))
     machine = Machine(busy, busy, busy, Others(0.02))
     assert machine.wait() == Waited(6.0, 0.523, 0.02)
-    assert machine.told == [
-        "other programs use 52% of the machine's CPU time (python3 (pid 4711) 50%, code (pid 812) 2%); a run fails "
-        "above 10%: waiting for up to 30 s",
-        "quiet after 6 s: other programs use 2%",
-    ]
+    as_reviewed(*machine.told)
 
 
 def test_patience_ends_and_the_study_goes_on():
     machine = Machine(Others(0.9, (BURNER,)), Others(0.48, (BURNER,)))
     assert machine.wait() == Waited(30.0, 0.9, 0.48)
-    assert machine.told[1:] == [
-        "not quiet after 30 s: other programs use 48% of the machine's CPU time (python3 (pid 4711) 50%); the study "
-        "goes on, and runs may fail"
-    ]
+    as_reviewed(machine.told[1])
     assert machine.now_s == 32.0
     machine = Machine(Others(0.9))
     assert machine.wait(patience_s=5.0) == Waited(5.0, 0.9, 0.9)
@@ -59,13 +52,13 @@ def test_patience_ends_and_the_study_goes_on():
 def test_what_cannot_be_seen_is_said_to_be_that():
     machine = Machine(Others(0.5, (EDITOR,), unseen=0.479), Others(0.5, (), unseen=0.5), Others(0.0))
     machine.wait()
-    assert "(code (pid 812) 2%, programs that cannot be seen from here 48%)" in machine.told[0]
+    as_reviewed(machine.told[0])
     machine = Machine(Others(0.5, (BURNER,), unseen=0.01), Others(0.0))
     machine.wait()
     assert "(python3 (pid 4711) 50%)" in machine.told[0]
     machine = Machine(Others(0.2, (REST,)), Others(0.0))
     machine.wait()
-    assert machine.told[0].startswith("other programs use 20% of the machine's CPU time; ")
+    assert "(" not in machine.told[0]
 
 
 def test_a_record_keeps_what_was_waited():

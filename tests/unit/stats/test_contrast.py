@@ -13,7 +13,7 @@ from meshtrial.errors import UsageError
 from meshtrial.stats import Margin, compare_paired
 from meshtrial.stats.comparison import Comparison
 from meshtrial.stats.contrast import compare_unpaired, paired_t_interval, paired_t_p, sign_flip_p
-from meshtrial.stats.power import blocks_for_equivalence, detectable_effect
+from meshtrial.stats.power import blocks_for_equivalence, detectable_effect, upper_sd
 from meshtrial.stats.ranktests import signed_rank_p
 
 # fine values, and coarse ones with many ties and zeros in the ratios
@@ -120,11 +120,12 @@ def test_difference_scale_for_a_baseline_of_zero() -> None:
 def test_blocks_needed_and_smallest_effect_are_those_of_the_plan() -> None:
     t, b = noisy(10, 1.0, 0.1, seed=2)
     result = compare_paired(t, b, margin=Margin(0.1))
-    assert result.mde == pytest.approx(math.expm1((detectable_effect(10) or 0.0) * result.effect.sd), rel=1e-12)
-    assert result.against.needed_equivalence == blocks_for_equivalence(result.effect.sd, math.log(1.1))
+    sd = upper_sd(result.effect.sd, 10)
+    assert result.mde == pytest.approx(math.expm1((detectable_effect(10) or 0.0) * sd), rel=1e-12)
+    assert result.against.needed_equivalence == blocks_for_equivalence(sd, math.log(1.1))
     assert compare_paired(t, b).against is None
     five = compare_paired(t, b, margin=Margin(0.1), m_family=5)
-    assert five.against.needed_equivalence == blocks_for_equivalence(result.effect.sd, math.log(1.1), m=5)
+    assert five.against.needed_equivalence == blocks_for_equivalence(sd, math.log(1.1), m=5)
     assert (five.against.needed_difference or 0) > (result.against.needed_difference or math.inf)
 
 
@@ -238,6 +239,15 @@ def test_so_many_worst_ranks_that_no_size_is_left_have_no_estimate() -> None:
     assert math.isfinite(found.effect.sd)
 
 
+def test_runs_that_rank_worst_leave_no_size_of_a_study_to_promise() -> None:
+    t, b = noisy(12, 1.0, 0.02)
+    assert compare_paired(t, b, margin=Margin(0.05)).against.needed_difference == 7
+    # Ten blocks with two failures each asked for 13 blocks, with which 54 to 67 % of studies are settled.
+    t[3], b[7] = math.inf, math.inf
+    failing = compare_paired(t, b, margin=Margin(0.05))
+    assert (failing.against.needed_difference, failing.against.needed_equivalence, failing.mde) == (None, None, None)
+
+
 def test_below_the_floor_a_worst_rank_opens_its_end() -> None:
     t, b = noisy(4, 1.3, 0.05)
     t[0] = math.inf
@@ -319,8 +329,9 @@ def test_noise_and_runs_needed() -> None:
     result = compare_unpaired(x, x[::-1] * 1.001, margin=Margin(0.05))
     assert result.effect.sd == pytest.approx(np.sqrt(2 * 3.5) / 100)
     assert result.against.needed_difference is not None
-    # two-sample t-test at the same power, over .955
-    expected = TTestIndPower().solve_power(np.log(1.05) / (np.sqrt(3.5) / 100), alpha=0.05, power=0.8) / 0.955
+    # two-sample t-test at the same power, over .955; the noise of twelve runs has ten degrees of freedom
+    sd = upper_sd(np.sqrt(3.5) / 100, 11)
+    expected = TTestIndPower().solve_power(np.log(1.05) / sd, alpha=0.05, power=0.8) / 0.955
     assert result.against.needed_difference == pytest.approx(expected, abs=3)
 
 

@@ -3,7 +3,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from refused import refused
+from refused import as_reviewed, refused
 from scipy.stats import kruskal as scipys_kruskal
 from scipy.stats import permutation_test, rankdata
 
@@ -15,6 +15,7 @@ from meshtrial.stats.diagnostics import (
     baseline_modes,
     carry_over,
     change_text,
+    coarse_quantile,
     dependent_blocks,
     diagnose,
     drift,
@@ -27,12 +28,14 @@ from meshtrial.stats.diagnostics import (
     places_differ,
     position_effect,
     previous_treatments,
+    repeated_values,
     separation,
     spearman,
+    varying_factors,
+    warm_up,
     without_blocks,
 )
 from meshtrial.stats.simulate import Noise, run_places, simulate
-from meshtrial.vocabulary import Warning
 
 TREATMENTS = ["none", "none-aa", "a", "b", "c", "d"]
 WHITE = Noise(rho=0.0, drift=0.0, shock_rate=0.0)
@@ -231,7 +234,7 @@ def test_one_state_is_not_called_two(shape: str) -> None:
 def test_what_the_warning_of_two_states_says() -> None:
     (warning,) = baseline_modes(*regimes(np.random.default_rng(2), math.log(2)))
     assert warning.code == "baseline-modes"
-    assert "12 runs of the baseline and its twin lie low and 8 lie +" in warning.message
+    assert "12 runs of the baseline and its twin are low and 8 are +" in warning.message
     assert baseline_modes([1.0] * 10, [1.0] * 10) == ()
     assert baseline_modes([1.0, 2.0]) == ()
 
@@ -267,11 +270,8 @@ def test_places_that_differ_are_found_and_chance_is_not():
     # Two places of four blocks: 2 of 70 ways lie wholly apart, which is no 1 %.
     few = slice(2, 10)
     (warning,) = places_differ(base[few] * effect[few], base[few], where[few])
-    assert warning == Warning(
-        "places-too-few",
-        "too few blocks (4 in a, 4 in b) to see at 1% whether the effect is the same everywhere: read each place for "
-        "itself",
-    )
+    assert warning.code == "places-too-few"
+    assert "(4 in a, 4 in b)" in warning.message
 
 
 def test_a_usual_design_reaches_the_level():
@@ -299,3 +299,42 @@ def test_places_that_are_alike_are_told_apart_as_seldom_as_the_level_says():
             found.append(first)
     # Of the 252 ways to divide ten blocks, these lie wholly apart, and no other reaches 1 %.
     assert found == [(0, 1, 2, 3, 4), (5, 6, 7, 8, 9)]
+
+
+def test_warm_up() -> None:
+    rng = np.random.default_rng(0)
+    first, second = np.exp(rng.normal(0, 0.02, (2, 30)))
+    assert warm_up(first, second) == ()
+    found = warm_up(first * 1.1, second)
+    assert [w.code for w in found] == ["warm-up"]
+    assert "-8.4%" in found[0].message  # 1/1.1 - 1 = -9.1 %, and the noise of 30 runs
+    # significant, and too small to matter
+    assert warm_up(np.ones(30), np.full(30, 1.01)) == ()
+    with pytest.raises(UsageError):
+        warm_up([1, 2], [1])
+
+
+def test_coarse_quantile_by_hand() -> None:
+    # a 1 ms bucket on 10 ms is 10 %
+    assert [w.code for w in coarse_quantile(0.001, 0.010, 0.05)] == ["coarse-quantile"]
+    assert coarse_quantile(0.001, 0.010, 0.10) == ()
+    assert "10.0%" in coarse_quantile(0.001, 0.010, 0.05)[0].message
+    (told,) = coarse_quantile(0.001, 0.010, 0.05, "a run's time", "raise rps")
+    as_reviewed(told.message)
+    with pytest.raises(UsageError):
+        coarse_quantile(0.001, 0.0, 0.05)
+
+
+def test_repeated_values() -> None:
+    assert [w.code for w in repeated_values([1, 1, 1, 2, 2, 2, 1])] == ["repeated-values"]
+    assert repeated_values([1, 2, 3, 4, 4]) == ()
+    assert repeated_values([0, 0, 0, 0]) == ()
+
+
+def test_varying_factors_are_named() -> None:
+    found = varying_factors(["a", "a", "b", "b"], {"image": ["v1", "v2", "v1", "v1"], "node": ["n1", "n1", "n2", "n2"]})
+    assert len(found) == 1
+    assert found[0].code == "varying-factor"
+    assert "image varies inside a: v1 (1), v2 (1)" in found[0].message
+    with refused(UsageError):
+        varying_factors(["a"], {"image": []})

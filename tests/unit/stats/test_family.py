@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from refused import refused
 
 from meshtrial.errors import UsageError
-from meshtrial.stats import ContrastResult, Family, Margin, analyse_family, compare_paired
+from meshtrial.stats import ContrastResult, Family, Margin, Warning, analyse_family, compare_paired
+from meshtrial.stats.family import influence
 from meshtrial.stats.multiplicity import holm
-from meshtrial.stats.verdict import Verdict
+from meshtrial.stats.verdict import Verdict, decide
 from meshtrial.vocabulary import Correction, VerdictLabel, sentence
 
 MARGIN = Margin(0.05)
@@ -89,6 +90,21 @@ def test_a_treatment_that_is_out_keeps_its_blocks_to_itself_and_counts(label: Ve
     assert a.comparison.n == 10
     assert a.comparison.m_family == 3
     assert a.p_adjusted == pytest.approx(3 * 2 / 1024)
+
+
+@pytest.mark.parametrize(
+    ("stopped", "expected"),
+    [
+        ({"a": VerdictLabel.SATURATED}, "saturated"),
+        ({"none": VerdictLabel.SATURATED}, "saturated (the baseline)"),
+        ({"none": VerdictLabel.SATURATED, "a": VerdictLabel.SATURATED}, "saturated (both)"),
+        ({"none": VerdictLabel.INVALID, "a": VerdictLabel.SATURATED}, "invalid (the baseline)"),
+        ({"none": VerdictLabel.SATURATED, "a": VerdictLabel.INVALID}, "invalid"),
+    ],
+)
+def test_a_verdict_names_the_side_that_stopped(stopped: dict[str, VerdictLabel], expected: str) -> None:
+    (result,) = analyse_family(study(a=1.2), Family("none", contrasts=[("a", "none")]), stopped=stopped)
+    assert said(result.verdict) == expected
 
 
 def test_a_contrast_without_a_p_still_counts() -> None:
@@ -307,3 +323,41 @@ def test_a_family_without_a_usable_treatment_is_judged_too() -> None:
     stopped = dict.fromkeys(("none", "none-aa", "a"), VerdictLabel.INVALID)
     results = analyse_family(study(a=1.2), AA, blocks=list(range(10)), stopped=stopped)
     assert [r.verdict.label for r in results] == ["invalid", "invalid"]
+
+
+def warned(d: np.ndarray, factor: float = 1.0, m: int = 1) -> tuple[Warning, ...]:
+    t, b = np.exp(d), np.ones(len(d))
+    c = compare_paired(t, b, margin=Margin(0.05), m_family=m)
+    p, p_eq = min(1.0, c.effect.p * factor), min(1.0, (c.against.p_equivalence if c.against else 1.0) * factor)
+    return influence(t, b, c, decide(c, p_adjusted=p, p_equivalence_adjusted=p_eq), p, p_eq, list(range(1, len(d) + 1)))
+
+
+def test_a_difference_shown_by_every_block_hangs_on_none() -> None:
+    assert warned(np.linspace(0.1, 0.3, 10)) == ()
+
+
+def test_a_difference_that_hangs_on_some_blocks() -> None:
+    # n = 10, T- = 8: p = 2 * 25/1024 = .049 is shown; without block 7 T- = 1,
+    # without block 1 T- = 6 of 9: p = 2 * 14/512 = .055, without any other T- >= 7: p >= .07
+    d = np.array([-1, 2, 3, 4, 5, 6, -7, 8, 9, 10]) / 10
+    found = warned(d)
+    assert [w.code for w in found] == ["influential-block"]
+    assert "not be a difference" in found[0].message
+    assert "any one of 9 blocks" in found[0].message
+
+
+def test_one_block_that_hides_a_difference_is_named() -> None:
+    # nine positive, and one block far negative: T- = 10, p = 2 * 43/1024 = .084; without it 2/512
+    d = np.array([0.10, 0.11, 0.12, 0.13, -0.9, 0.14, 0.15, 0.16, 0.17, 0.18])
+    found = warned(d)
+    assert len(found) == 1
+    assert "without block 5 the verdict would be conclusive" in found[0].message
+
+
+def test_a_study_at_its_floor_is_not_fragile_by_that_alone() -> None:
+    # 8 blocks, 5 contrasts: 7 blocks cannot reach .01 at all
+    assert warned(np.linspace(0.1, 0.3, 8), factor=5, m=5) == ()
+
+
+def test_nothing_is_said_below_the_floor() -> None:
+    assert warned(np.array([0.1, 0.2, -0.1])) == ()

@@ -35,19 +35,18 @@ def test_what_a_slope_that_is_not_shown_would_take_is_what_the_test_of_so_many_b
         return np.array([[0.0, cost + noise] for noise in rng.normal(0, 1, blocks)])
 
     asked = marginal_cost([0, 1], [[0, 1.4], [0, -1.2], [0, 0.9], [0, -0.3], [0, 0.1], [0, 1.1], [0, -0.6], [0, 0.5]])
-    assert not asked.shown
-    sd = np.std(asked.blocks, ddof=1)
-    wanted = asked.blocks_of_a_new_study(0.05)
-    assert wanted > asked.n
-    for effect, blocks in ((asked.smallest_found(0.05) / sd, asked.n), (asked.estimate / sd, wanted)):
-        found = [marginal_cost([0, 1], slopes(effect, blocks)).p <= 0.05 for _ in range(400)]
-        assert np.mean(found) == pytest.approx(0.8, abs=0.07)
+    assert not asked.significant
+    # The power at the promised size, over what studies of this size promise: 0.72 to 0.76 with the estimated noise.
+    found = []
+    for _ in range(60):
+        promised = marginal_cost([0, 1], slopes(0.0, asked.n)).smallest_found(0.05)
+        found += [marginal_cost([0, 1], slopes(promised, asked.n)).p <= 0.05 for _ in range(20)]
+    assert 0.8 < np.mean(found) < 0.93
 
 
 def test_too_few_blocks_find_no_slope() -> None:
     few = marginal_cost([0, 1], [[0, 1], [0, -1], [0, 0.5]])
     assert few.smallest_found(0.05) is None
-    assert few.blocks_of_a_new_study(0.05) >= 6
 
 
 def test_a_clean_power_law() -> None:
@@ -217,7 +216,6 @@ def test_smooth_growth_that_bends_has_no_knee(smooth) -> None:
     assert all(knee.p <= 0.05 for knee in found)
     assert sum(knee.found for knee in found) <= 4  # 5 % of 20, and three standard errors
     assert found[0].warnings[0].code == "no-knee"
-    assert "two lines are not shown to fit better than a smooth curve" in found[0].warnings[0].message
 
 
 def test_the_order_of_the_rungs_does_not_matter() -> None:

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refused import refused
 from scipy import stats
+from statsmodels.regression.linear_model import OLS
 
 from meshtrial.errors import UsageError
 from meshtrial.stats.intervals import (
@@ -15,6 +16,7 @@ from meshtrial.stats.intervals import (
     hodges_lehmann_rows,
     hodges_lehmann_two,
     median_ranks,
+    next_session,
     settle,
     signed_rank_p_rows,
     walsh_averages,
@@ -209,6 +211,16 @@ def test_five_hundred_runs_a_side() -> None:
     assert found.low < found.estimate < found.high
     assert found.confidence == pytest.approx(0.95, abs=1e-3)
     assert found.excludes(0.0) == (found.p <= 0.05)
+
+
+def test_the_next_session_by_hand() -> None:
+    # mean 2, s = 1, t(2) at .975 is 4.303: 4.303 * sqrt(4/3)
+    assert next_session([1, 2, 3]) == pytest.approx((2 - 4.9684, 2 + 4.9684), abs=1e-3)
+    assert next_session([1, 2]) is None
+    low, high = next_session([0.1, 0.2, 0.4, 0.2], alpha=0.2)
+    # statsmodels' interval of a new observation
+    new = OLS([0.1, 0.2, 0.4, 0.2], np.ones(4)).fit().get_prediction([1]).summary_frame(alpha=0.2)
+    assert (low, high) == pytest.approx((new["obs_ci_lower"][0], new["obs_ci_upper"][0]))
 
 
 @pytest.mark.parametrize(

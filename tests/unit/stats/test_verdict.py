@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -6,8 +8,15 @@ from hypothesis import strategies as st
 from meshtrial.stats import Margin, compare_paired
 from meshtrial.stats.comparison import Comparison
 from meshtrial.stats.contrast import compare_unpaired
-from meshtrial.stats.noise import NoiseFloor, noise_floor
-from meshtrial.stats.verdict import Verdict, decide
+from meshtrial.stats.verdict import (
+    NoiseFloor,
+    Verdict,
+    block_count,
+    blocks_of_a_new_study,
+    decide,
+    effect_size,
+    noise_floor,
+)
 from meshtrial.vocabulary import VerdictLabel, sentence
 
 
@@ -69,8 +78,26 @@ def test_inconclusive_says_how_many_blocks() -> None:
     assert verdict.label == "inconclusive"
     assert c.against is not None
     assert verdict.blocks == max(c.against.needed_difference, c.against.needed_equivalence)
-    assert said(verdict) == f"inconclusive (a new study of about {verdict.blocks} blocks)"
+    assert said(verdict) == f"inconclusive (a new study of {block_count(verdict.blocks)} blocks)"
     assert not verdict.label.conclusive
+
+
+@pytest.mark.parametrize(
+    ("n", "text"), [(13, "about 13"), (20, "about 20"), (23, "about 20"), (469, "about 500"), (960, "1000 or more")]
+)
+def test_beyond_twenty_blocks_one_digit_is_all_that_an_estimated_noise_gives(n: int, text: str) -> None:
+    assert block_count(n) == text
+
+
+def test_an_estimate_that_may_be_nothing_gives_no_number_of_blocks() -> None:
+    # Enough blocks for the margin, an estimate beyond it, and an interval that includes "no effect".
+    d = 0.06 + np.array([-0.3, *[0.0] * 38, 0.3]) + 0.12 * np.linspace(-1.5, 1.5, 40)
+    c = compare_paired(np.exp(d), np.ones(40), margin=Margin(0.05))
+    c = replace(c, against=replace(c.against, needed_difference=30, needed_equivalence=30))
+    known = replace(c, ratio=replace(c.ratio, low=1.01))
+    unknown = replace(c, ratio=replace(c.ratio, low=0.99))
+    assert (blocks_of_a_new_study(known) or 0) > 40
+    assert blocks_of_a_new_study(unknown) is None
 
 
 def test_inconclusive_between_the_two_asks_for_more_than_there_were() -> None:
@@ -86,7 +113,7 @@ def test_unstable_comes_before_a_difference() -> None:
     assert judged(c).label == "slower"
     verdict = judged(c, noise=floor(0.10))
     assert verdict.label == "unstable"
-    assert said(verdict) == f"unstable (a new study of about {verdict.blocks} blocks)"
+    assert said(verdict) == f"unstable (a new study of {block_count(verdict.blocks)} blocks)"
 
 
 # A noise floor beyond the margin that chance alone gives, and one of so few blocks that they cannot reach 1 %.
@@ -191,3 +218,29 @@ def test_noise_on_the_difference_scale() -> None:
         c, p_adjusted=c.effect.p, p_material_adjusted=c.against and c.against.p_material, noise=aa, kind="resource"
     )
     assert said(verdict) == "more (material)"
+
+
+def test_floor_is_the_apparent_effect_in_either_direction() -> None:
+    none = np.ones(6)
+    aa = np.array([1.01, 1.02, 1.03, 1.04, 1.05, 1.06])
+    up, down = noise_floor(compare_paired(aa, none)), noise_floor(compare_paired(none, aa))
+    assert up.floor == pytest.approx(0.035, abs=1e-3)
+    assert down.floor == pytest.approx(up.floor)
+    assert up.upper == pytest.approx(0.06)
+
+
+@pytest.mark.parametrize(("blocks", "noise_exceeds_margin"), [(5, False), (6, True), (7, True), (10, True)])
+def test_a_twin_that_is_apart_in_every_block_is_seen_by_as_few_as_can_show_it(
+    blocks: int, noise_exceeds_margin: bool
+) -> None:
+    # Up to twice the margin, and down to nearly nothing: the interval is not wholly beyond it.
+    aa = np.linspace(1.001, 1.1, blocks)
+    noise = noise_floor(compare_paired(aa, np.ones(blocks)))
+    assert noise.low < 0.05 < noise.upper
+    assert noise.noise_exceeds_margin(0.05) is noise_exceeds_margin
+
+
+def test_effect_size() -> None:
+    assert effect_size(1.25, "ratio") == pytest.approx(0.25)
+    assert effect_size(0.8, "ratio") == pytest.approx(0.25)
+    assert effect_size(-3.0, "difference") == 3.0

@@ -1,24 +1,36 @@
-"""Files of load generators that somebody already has, each form in a module of its own (docs/reference/formats.md).
+"""Result files of load generators, one module per generator (docs/reference/formats.md).
 
-Opinion: a file is one run of one treatment. What a form does not carry is said and not guessed; what carries too
-little, and what no run can be read from, is refused by its name with the command that makes a file that is read. Facts
-come from the tools' own sources, which each module names.
+A file is one run of one treatment. Facts that a format does not contain are reported as missing, never guessed. Files
+that cannot be read, or contain too little, are refused by the name of their format, with a command that makes a
+readable file. Facts on formats are from the sources of the generators, which each module cites.
 """
 
 import json
 import re
 from pathlib import Path
 
-from meshtrial.compare.formats import fortio, ghz, hey, k6, locust, nighthawk, oha, vegeta, wrk2
-from meshtrial.compare.formats.source import Format, Source, few, several_runs
+from meshtrial.compare.formats import ghz, hey, k6, locust, nighthawk, oha, vegeta, wrk2
+from meshtrial.compare.formats.source import Format, Source, beginning, few, holding, several_runs
 from meshtrial.load.files import InputFileError, shown
-from meshtrial.load.recorded import Recorded
+from meshtrial.load.recorded import Recorded, read_recorded
 
+
+def _read_fortio(source: Source, sample_floor: float) -> Recorded:
+    """Read fortio's result or access log, or Nighthawk's fortio export."""
+    try:
+        return read_recorded(source.path, sample_floor)
+    except (AttributeError, TypeError) as error:
+        # The JSON has the expected names but other types: a foreign or edited file.
+        reason = f"is an invalid fortio result: a field has an unexpected type ({error})"
+        raise InputFileError(source.path, reason) from error
+
+
+_FORTIO_RESULT = Format(holding("DurationHistogram"), _read_fortio)
 FORMATS: tuple[Format, ...] = (
-    fortio.LOG,
+    Format(beginning(r'latency,|\{"latency"'), _read_fortio, stream=True),
     k6.STREAM,
     vegeta.STREAM,
-    fortio.RESULT,
+    _FORTIO_RESULT,
     k6.SUMMARY,
     vegeta.REPORT,
     oha.SUMMARY,
@@ -38,20 +50,20 @@ _TEXTS = (wrk2.FORMAT, hey.TEXT, vegeta.HISTOGRAM)
 
 
 def read_file(path: Path, sample_floor: float) -> Recorded:
-    """Read a file of any form that is known."""
+    """Read a file of any known format."""
     source = Source.read(path)
     known = next((form for form in FORMATS if form.recognises(source)), None)
     if known is None:
         refuse_unread(source)
         _refuse_results(source)
-        known = fortio.RESULT  # whose reader says what its JSON lacks
+        known = _FORTIO_RESULT  # its reader names what the JSON lacks
     elif not known.stream:
         _require_one_run(source, known)
     return known.read(source, sample_floor)
 
 
 def _require_one_run(source: Source, known: Format) -> None:
-    """Refuse several JSON documents, and several texts or tables, also of different generators."""
+    """Refuse several JSON documents, texts or tables, also of different generators."""
     if not known.once:
         source.require_one_document()
         return
@@ -64,7 +76,7 @@ def _require_one_run(source: Source, known: Format) -> None:
 
 
 def _refuse_results(source: Source) -> None:
-    """Refuse a list of results, and results of which the first was cut off."""
+    """Refuse a list of results, and several results of which the first is truncated."""
     results = source.document if isinstance(source.document, list) else []
     parts = [Source(source.path, json.dumps(result).encode()) for result in results[:2]]
     if len(parts) > 1 and all(any(form.recognises(part) for form in FORMATS) for part in parts):
@@ -74,41 +86,26 @@ def _refuse_results(source: Source) -> None:
 
 
 _OTHER_TOOL = (
-    "no form of it is read; measure with fortio load -json FILE URL, say, or give a table of one number per run and "
-    "response (--table FILE)"
+    "this tool is not supported; measure with e.g. fortio load -json FILE URL, or give a table with one number per "
+    "run and response (--table FILE)"
 )
-# What it is, how one of its lines begins, and what to do.
+# Name, beginning of one of its lines, and advice.
+_STATS = "give the file whose name ends in _stats.csv"
 _UNREAD = (
-    ("oha's text", r"Summary:\s+Success rate:", "run oha with --output-format json (once --json)"),
+    ("oha's text", r"Summary:\s+Success rate:", "run oha with --output-format json (formerly --json)"),
     ("ghz's text", r"Summary:\s+(Count|Name):", "run ghz with -O json"),
-    (
-        "ghz's CSV, which does not say when or how it was run",
-        r"duration \(ms\),status,error",
-        "run ghz with -O json",
-    ),
-    (
-        "vegeta's text, which is rounded",
-        r"Requests +\[total, rate",
-        "vegeta encode --to json keeps every request",
-    ),
-    ("vegeta's binary", r"[^\n]{0,20}\x06Result[\s\S]{0,40}\x06Attack", "vegeta encode --to json FILE > FILE.json"),
+    ("ghz's CSV, which lacks start and settings", r"duration \(ms\),status,error", "run ghz with -O json"),
+    ("vegeta's text, which is rounded", r"Requests +\[total, rate", "use vegeta encode --to json"),
+    ("vegeta's binary", r"[^\n]{0,20}\x06Result[\s\S]{0,40}\x06Attack", "run vegeta encode --to json FILE > FILE.json"),
     (
         "k6's text, which is rounded",
         r" *(execution: local|/\\ {2,}|(checks|checks_total|http_req_duration)\.{3,})",
         "run k6 with --summary-export=FILE or --out json=FILE",
     ),
     ("k6's CSV", r"metric_name,timestamp,metric_value", "run k6 with --out json=FILE"),
-    (
-        "Locust's history",
-        r'"?Timestamp"?,"?User Count"?,"?Type"?,"?Name"?',
-        "give the file beside it that ends in _stats.csv",
-    ),
-    (
-        "Locust's list of failures",
-        r'"?Method"?,"?Name"?,"?Error"?,"?Occurrences"?',
-        "give the file beside it that ends in _stats.csv",
-    ),
-    ("Locust's list of exceptions", r"Count,Message,Traceback,Nodes", "give the file that ends in _stats.csv"),
+    ("Locust's history", r'"?Timestamp"?,"?User Count"?,"?Type"?,"?Name"?', _STATS),
+    ("Locust's list of failures", r'"?Method"?,"?Name"?,"?Error"?,"?Occurrences"?', _STATS),
+    ("Locust's list of exceptions", r"Count,Message,Traceback,Nodes", _STATS),
     ("Locust's text, which is rounded", r" *(Type +)?Name +# reqs", "run Locust with --csv NAME or --json"),
     (
         "a table of a Locust before 1.0",
@@ -135,12 +132,12 @@ _UNREAD = (
 
 
 def refuse_unread(source: Source) -> None:
-    """Refuse a file of no known form with what it is; JSON that nobody here knows is left to its reader."""
+    """Refuse a file of no known format and name it; unknown JSON is left to the reader of fortio's."""
     for name, begin, advice in _UNREAD:
         if re.search(f"^(?:{begin})", source.head, re.MULTILINE):
-            raise InputFileError(source.path, f"is {name}: {advice}")
+            raise InputFileError(source.path, f"is {name}; {advice}")
     if source.data.startswith(b"PAR1") or source.path.suffix in (".csv", ".parquet"):
-        reason = "is a table; give it as one (--table FILE; in Python compare_table), and name its treatments"
+        reason = "is a table; give it with --table FILE (in Python compare_table), and name its treatments"
         raise InputFileError(source.path, reason)
     if source.head[:1] in ("{", "["):
         return
@@ -148,7 +145,7 @@ def refuse_unread(source: Source) -> None:
     first = text.partition("\n")[0]
     document = re.search(r"^(\{|\[\s*\{)", text, re.MULTILINE)
     if document and Source(source.path, text[document.start() :].encode()).document is not None:
-        reason = f"has other lines before its JSON document, from {shown(first)} on; keep the document alone"
+        reason = f"has other lines before its JSON document ({shown(first)}); remove them"
         raise InputFileError(source.path, reason)
-    reason = f"is the output of no generator that is known (docs/reference/formats.md); it begins with {shown(first)}"
+    reason = f"has no known format (docs/reference/formats.md); it begins with {shown(first)}"
     raise InputFileError(source.path, reason)

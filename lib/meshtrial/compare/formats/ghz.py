@@ -1,11 +1,19 @@
 """ghz's JSON (``-O json``): a summary, and every call of the first million; nanoseconds.
 
-Where all calls are there, their exact quantiles are taken, of those without an error; else ghz's own percentiles, which
-are of those too, unless ghz had ``--count-errors`` (runner/reporter.go of bojand/ghz).
+If all calls are in the file, exact quantiles of those without an error are computed. Otherwise ghz's own percentiles
+are used, which also exclude errors unless ghz had ``--count-errors`` (runner/reporter.go of bojand/ghz).
 Limits: a call's time is that of its end, so the run began up to one latency before the first.
 """
 
-from meshtrial.compare.formats.latencies import Latencies, Reading, of_percentiles, of_requests, reading, recorded
+from meshtrial.compare.formats.latencies import (
+    Latencies,
+    Reading,
+    Summary,
+    of_percentiles,
+    of_requests,
+    reading,
+    recorded,
+)
 from meshtrial.compare.formats.source import Format, Source, holding
 from meshtrial.load.files import Fields
 from meshtrial.load.gotime import parse_time_ns
@@ -20,12 +28,12 @@ def _read(source: Source, sample_floor: float) -> Recorded:
     options, calls = whole.inside("options"), whole.objects("details")
     total, count = whole.number("total"), whole.integer("count") or 0
     errors = whole.counts("errorDistribution")
-    # A run by time ends by closing its connections, and ghz counts the calls that this breaks off as errors: at the
-    # most one for each worker.
+    # A run of fixed duration ends by closing its connections. ghz counts the interrupted calls as errors, at most one
+    # per worker.
     closed = sum(n for reason, n in errors.items() if "is closing" in reason)
     under_way = min(closed, options.integer("concurrency") or 0) if whole.text("endReason") == "timeout" else 0
     good = count - sum(errors.values())
-    asked = options.number("rps") or options.number("qps") or None
+    requested = options.number("rps") or options.number("qps") or None
     every = count > 0 and len(calls) == count
     ends = [moment for call in calls if (moment := parse_time_ns(call.text("timestamp") or "")) is not None]
     settings = LoadSettings(
@@ -33,8 +41,8 @@ def _read(source: Source, sample_floor: float) -> Recorded:
         client="grpc",
         labels=whole.text("name"),
         start_unix_ns=min(ends, default=None),
-        closed_loop=asked is None,
-        requested_rps=asked,
+        closed_loop=requested is None,
+        requested_rps=requested,
         actual_rps=whole.number("rps"),
         actual_duration_s=None if total is None else total * _NS,
         requests=count,
@@ -42,8 +50,8 @@ def _read(source: Source, sample_floor: float) -> Recorded:
         users=options.integer("concurrency"),
         timeout_s=None if (timeout := options.number("timeout")) is None else timeout * _NS,
     )
-    whose = "every call is in the file" if every else "ghz's own percentiles"
-    held = "calls that wait for a free worker wait before their send (coordinated omission), unless ghz had --async"
+    source_note = "every call is in the file" if every else "ghz's own percentiles"
+    waits = "waits for a free worker are not included (coordinated omission), unless ghz had --async"
     return recorded(
         source,
         "ghz" if every else "ghz summary",
@@ -51,7 +59,7 @@ def _read(source: Source, sample_floor: float) -> Recorded:
         settings,
         requests=count - under_way,
         failed=sum(errors.values()) - under_way,
-        notes=(f"{whose}; latency runs from the send: {held}",),
+        notes=(f"{source_note}; latency is from the send; {waits}",),
         further="" if every else "ghz keeps every call of the first million in its JSON",
     )
 
@@ -73,12 +81,10 @@ def _of_summary(source: Source, whole: Fields, good: int, sample_floor: float) -
         share, latency = item.integer("percentage"), item.number("latency")
         if share is not None and latency is not None:
             percentiles[f"p{share}"] = Reading(latency * _NS)
-    # Its average is over failed calls too, so it is left out.
-    fastest, slowest = reading(whole, "fastest", _NS), reading(whole, "slowest", _NS)
-    inside = whole.inside("options").flag("count-errors") is True
-    return of_percentiles(
-        source, percentiles, good, sample_floor, smallest=fastest, largest=slowest, failed_inside=inside
-    )
+    # The average includes failed calls, so it is left out.
+    bounds = Summary(reading(whole, "fastest", _NS), None, reading(whole, "slowest", _NS))
+    with_errors = whole.inside("options").flag("count-errors") is True
+    return of_percentiles(source, percentiles, good, sample_floor, bounds, failed_inside=with_errors)
 
 
-FORMAT = Format("ghz", holding("latencyDistribution", "statusCodeDistribution", "count"), _read)
+FORMAT = Format(holding("latencyDistribution", "statusCodeDistribution", "count"), _read)

@@ -1,11 +1,11 @@
 """k6: its summary (``--summary-export``, ``handleSummary``, the form with a version), or its samples (``--out json``).
 
-Milliseconds. ``http_req_duration`` is sending, waiting and receiving, without connecting; of a summary its part with
-``expected_response:true`` is taken, which has no failed requests in it (internal/js/summary-wrapper.js,
+Times are in milliseconds. ``http_req_duration`` is sending, waiting and receiving, without connecting. Of a summary its
+part with ``expected_response:true`` is used, which excludes failed requests (internal/js/summary-wrapper.js,
 internal/lib/summary and output/json of grafana/k6). A gRPC script has ``grpc_req_duration`` instead.
-Limits: a summary has the percentiles of ``--summary-trend-stats``, without p99 by default, and the form with a version
-(``--new-machine-readable-summary``) never more than p95. None says whether users or a rate were asked for; iterations
-that k6 dropped show a rate that was missed.
+Limits: a summary has the percentiles of ``--summary-trend-stats``, by default without p99; the versioned form
+(``--new-machine-readable-summary``) ends at p95. No form contains whether users or a rate were requested; dropped
+iterations show that a rate was missed.
 """
 
 import re
@@ -19,6 +19,7 @@ from meshtrial.compare.formats.latencies import (
     recorded,
     recorded_requests,
     refuse_repeated,
+    summary,
 )
 from meshtrial.compare.formats.source import Format, Source, several_runs
 from meshtrial.load.files import Fields, InputFileError
@@ -31,8 +32,8 @@ _TRENDS = ("http_req_duration", "grpc_req_duration")
 _GOOD = "{expected_response:true}"
 _STREAM = "stream of k6"
 _LOOP = (
-    "latency runs from the send; virtual users wait for their answers, so a stall holds back the requests that would "
-    "have met it (coordinated omission), unless the script asked for an arrival rate, which the file does not say"
+    "latency is from the send; virtual users wait for responses, so a stall delays requests (coordinated omission), "
+    "unless the script set an arrival rate, which the file does not contain"
 )
 
 
@@ -54,10 +55,10 @@ def _read_summary(source: Source, sample_floor: float) -> Recorded:
     metrics = _metrics(whole)
     name = next((name for name in _TRENDS if name in metrics), None)
     if name is None:
-        raise InputFileError(source.path, f"is a k6 summary without {' or '.join(_TRENDS)}: no request was made")
+        raise InputFileError(source.path, f"is a k6 summary without {' or '.join(_TRENDS)}; no request was made")
     expected = metrics.get(name + _GOOD)
-    apart = expected is not None and bool(expected.data)
-    trend = expected if expected is not None and apart else metrics[name]
+    separate = expected is not None and bool(expected.data)
+    trend = expected if expected is not None and separate else metrics[name]
     counter, failures = metrics.get("http_reqs"), metrics.get("http_req_failed")
     requests = metrics[name].integer("count")
     if counter is not None and name == _TRENDS[0]:
@@ -66,34 +67,24 @@ def _read_summary(source: Source, sample_floor: float) -> Recorded:
     if failures is not None and name == _TRENDS[0]:
         share = failures.number("rate") if "rate" in failures.data else failures.number("value")
     if share is not None and not 0 <= share <= 1:
-        raise InputFileError(source.path, f"is not a whole k6 summary: the rate of http_req_failed is {share:g}")
+        raise InputFileError(source.path, f"is an invalid k6 summary: the rate of http_req_failed is {share:g}")
     failed = None if share is None or requests is None else round(share * requests)
     lasted = _lasted(whole, counter)
     rate = requests / lasted if requests is not None and lasted else None
-    # p(90), but p90 in the form with a version as k6 1.8 writes it.
+    # The name is p(90), or p90 in the versioned form of k6 1.8.
     percentiles = readings(trend, "p({})", _MS) | readings(trend, "p{}", _MS)
     median = reading(trend, "med", _MS)
     percentiles |= {} if median is None else {"p50": median}
     ended = parse_time_ns(whole.inside("metadata").text("generated_at") or "")
-    smallest, mean, largest = (reading(trend, called, _MS) for called in ("min", "avg", "max"))
+    began = ended - round(lasted * 1e9) if ended is not None and lasted and 0 < lasted < LONGEST_RUN_S else None
     good = None if requests is None else requests - (failed or 0)
-    told = of_percentiles(
-        source,
-        percentiles,
-        good,
-        sample_floor,
-        smallest=smallest,
-        mean=mean,
-        largest=largest,
-        failed_inside=not apart,
-    )
+    bounds = summary(trend, ("min", "avg", "max"), _MS)
+    latencies = of_percentiles(source, percentiles, good, sample_floor, bounds, failed_inside=not separate)
     settings = LoadSettings(
         generator="k6",
         client="grpc" if name == _TRENDS[1] else None,
         version=_version(whole),
-        start_unix_ns=ended - round(lasted * 1e9)
-        if ended is not None and lasted and 0 < lasted < LONGEST_RUN_S
-        else None,
+        start_unix_ns=began,
         actual_rps=rate,
         actual_duration_s=lasted,
         requests=requests,
@@ -103,7 +94,7 @@ def _read_summary(source: Source, sample_floor: float) -> Recorded:
     return recorded(
         source,
         "k6 summary",
-        told,
+        latencies,
         settings,
         requests=requests,
         failed=failed,
@@ -113,13 +104,13 @@ def _read_summary(source: Source, sample_floor: float) -> Recorded:
 
 
 def _version(whole: Fields) -> str | None:
-    """Of k6, in the form with a version; its key has changed."""
+    """Return k6's version from the versioned form; its key has changed."""
     metadata = whole.inside("metadata")
     return metadata.text("k6_version") or metadata.text("k6Version")
 
 
 def _metrics(whole: Fields) -> dict[str, Fields]:
-    """Name to values, in whichever of the three forms."""
+    """Return the values of all metrics by name, from any of the three forms."""
     if "results" in whole.data:
         listed = whole.inside("results").objects("metrics")
         return {name: item.inside("values") for item in listed if (name := item.text("name")) is not None}
@@ -143,9 +134,9 @@ def _lasted(whole: Fields, counter: Fields | None) -> float | None:
 
 
 def _users(metrics: Mapping[str, Fields]) -> int | None:
-    """Virtual users, where as many stood ready all along."""
-    ready = metrics.get("vus_max")
-    least, most = (None, None) if ready is None else (ready.integer("min"), ready.integer("max"))
+    """Return the number of virtual users, if it was constant."""
+    users = metrics.get("vus_max")
+    least, most = (None, None) if users is None else (users.integer("min"), users.integer("max"))
     return most if least == most else None
 
 
@@ -164,7 +155,7 @@ def _share(dropped: float | None, made: float | None) -> float | None:
 def _read_stream(source: Source, sample_floor: float) -> Recorded:
     name = next((name for name in _TRENDS if f'"{name}"'.encode() in source.data), None)
     if name is None:
-        raise InputFileError(source.path, f"is a {_STREAM} without {' or '.join(_TRENDS)}: no request was made")
+        raise InputFileError(source.path, f"is a {_STREAM} without {' or '.join(_TRENDS)}; no request was made")
     latencies, good, ends, protocols, declared = [], [], [], set(), 0
     for line in source.lines(_STREAM, f'"{name}"'.encode()):
         if line.data.get("metric") != name:
@@ -176,7 +167,7 @@ def _read_stream(source: Source, sample_floor: float) -> Recorded:
         tags = point.inside("tags")
         latency, end = point.number("value"), parse_time_ns(point.text("time") or "")
         if latency is None or end is None:
-            raise line.broken(f"a sample of {name} lacks time or value")
+            raise line.broken(f"one sample of {name} lacks time or value")
         latencies.append(latency * _MS)
         good.append(_is_good(tags.data, grpc=name == _TRENDS[1]))
         ends.append(end)
@@ -184,7 +175,7 @@ def _read_stream(source: Source, sample_floor: float) -> Recorded:
     if declared > 1:
         raise several_runs(source.path, declared, f"the metric {name} is declared {declared} times")
     if not latencies:
-        raise InputFileError(source.path, f"holds no sample of {name}")
+        raise InputFileError(source.path, f"has no sample of {name}")
     refuse_repeated(source, ends, latencies)
     starts = [end - round(latency * 1e9) for end, latency in zip(ends, latencies, strict=True) if 0 <= latency < 1e6]
     began = min(starts, default=min(ends))
@@ -201,7 +192,7 @@ def _read_stream(source: Source, sample_floor: float) -> Recorded:
 
 
 def _is_good(tags: Mapping[str, Any], *, grpc: bool) -> bool:
-    """k6's own word on it, or the status: of a gRPC call 0 is OK, of HTTP it is no answer."""
+    """Return k6's own verdict on a request, else that of its status; 0 is OK for gRPC, and no response for HTTP."""
     if "expected_response" in tags:
         return bool(tags["expected_response"] == "true")
     return re.fullmatch(r"0" if grpc else r"[23]\d\d", str(tags.get("status", ""))) is not None
@@ -213,5 +204,5 @@ def _points(source: Source, metric: str) -> float:
     return sum(line.inside("data").number("value") or 0.0 for line in points if line.data.get("metric") == metric)
 
 
-SUMMARY = Format("k6 summary", _is_summary, _read_summary)
-STREAM = Format("k6 samples", _is_stream, _read_stream, stream=True)
+SUMMARY = Format(_is_summary, _read_summary)
+STREAM = Format(_is_stream, _read_stream, stream=True)

@@ -1,12 +1,11 @@
-"""What a file says of its latencies, in the one form that `compare` takes: responses, each with its resolution.
+"""The latencies of a file as responses, each with its resolution.
 
-There are three kinds of files: those with every request, those with counts in buckets, and those with percentiles that
-the tool computed itself. The first two are read like fortio's; of the third each percentile is one number of a run,
-taken as it stands, with what its digits leave open.
+A file contains every request, or counts in buckets, or percentiles that the tool computed itself. The first two kinds
+are read like fortio's. A percentile of the third kind is used unchanged, with the resolution of its printed digits.
 
-Opinion: a percentile of several generators follows from their requests, or from counts of these, and never from their
-percentiles. Counts lie between edges, and those of two files hardly ever agree. The pooled quantile is then known to
-lie between two of them, and the distance of these is its resolution.
+A percentile of several load generators is computed from their requests or counts, never from their percentiles. The
+bucket edges of two files hardly ever agree. The pooled quantile is then known to lie between two edges, and their
+distance is its resolution.
 """
 
 from __future__ import annotations
@@ -29,42 +28,56 @@ from meshtrial.load.result import Bucket, ExportedHistogram
 from meshtrial.load.settings import LoadSettings
 
 _SLACK = 1e-6
-_ROUNDED = 1e-3  # a histogram rounds what it counts, and not the smallest and the largest of it
+_ROUNDED = 1e-3  # histograms round the values that they count, but not their minimum and maximum
 
 
 @dataclass(frozen=True)
 class Latencies:
-    """Of one run."""
+    """The latencies of one run."""
 
-    values: Mapping[str, float]  # response to seconds
+    values: Mapping[str, float]  # by response, in seconds
     bounds: Mapping[str, float]  # resolution in seconds
-    failed_inside: bool = False  # failed requests are among those that were counted
-    pool: Pool | None = None  # what these come from; None where the file has percentiles alone
+    failed_inside: bool = False  # whether failed requests are included
+    pool: Pool | None = None  # their source; None if the file has only percentiles
 
 
 @dataclass(frozen=True)
 class Poolable(Recorded):
-    """A run whose file keeps its requests, or counts of them: generators of one run can be merged."""
+    """A run whose file has requests or counts, so that several load generators can be merged."""
 
     pool: Pool = field(kw_only=True)
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A number as a file prints it, in seconds, and what its digits leave open."""
+    """A number of a file in seconds, with the resolution of its digits."""
 
     value_s: float
     width_s: float = 0.0
 
 
+@dataclass(frozen=True)
+class Summary:
+    """The minimum, mean and maximum of latencies, if the file has them."""
+
+    smallest: Reading | None = None
+    mean: Reading | None = None
+    largest: Reading | None = None
+
+
+def summary(fields: Fields, names: tuple[str, str, str], unit_s: float) -> Summary:
+    """Return minimum, mean and maximum of a file, given their names there."""
+    return Summary(*(reading(fields, name, unit_s) for name in names))
+
+
 def reading(fields: Fields, name: str, unit_s: float) -> Reading | None:
-    """A number of a file in its unit; None where it is not there."""
+    """Return a number of a file in seconds; None if it is missing."""
     value = fields.number(name)
     return None if value is None else Reading(value * unit_s)
 
 
 def readings(fields: Fields, called: str, unit_s: float) -> dict[str, Reading]:
-    """The percentiles of the registry that a file has, where it calls the 99.9th by ``called`` with 99.9 in it."""
+    """Return a file's percentiles by their keys in the registry; ``called`` is a format such as ``p({})``."""
     names = {key: called.format(q.label.removeprefix("p")) for key, q in PERCENTILES.items()}
     return {key: known for key, name in names.items() if (known := reading(fields, name, unit_s)) is not None}
 
@@ -72,7 +85,7 @@ def readings(fields: Fields, called: str, unit_s: float) -> dict[str, Reading]:
 def of_requests(
     source: Source, latencies_s: Sequence[float], good: Sequence[bool], sample_floor: float, resolution_s: float
 ) -> Latencies:
-    """Exact quantiles of the good requests; none of them where none was good."""
+    """Return exact quantiles of the good requests; no quantiles if there are none."""
     every: NDArray[Any] = np.asarray(latencies_s, dtype=np.float64)
     _require_sound(source, every)
     kept = every[np.asarray(good, dtype=bool)]
@@ -86,7 +99,7 @@ def of_requests(
 
 
 def refuse_repeated(source: Source, ends: Sequence[float], latencies_s: Sequence[float]) -> None:
-    """Refuse a file in which every request occurs several times, with the same end and the same latency."""
+    """Raise InputFileError if every request occurs several times, with the same end and latency."""
     distinct = len(set(zip(ends, latencies_s, strict=True)))
     if 0 < 2 * distinct <= len(ends):
         times = len(ends) // distinct
@@ -103,10 +116,10 @@ def of_counts(
     smallest_s: float | None = None,
     largest_s: float | None = None,
 ) -> Latencies:
-    """Quantiles of counts in buckets that follow each other, by where each ends.
+    """Return quantiles of counts in consecutive buckets, given the end of each.
 
-    The last may be endless, and no quantile is taken from it then. The first begins at ``first_s``; without it, it is
-    one value, its end. A bucket beyond the smallest or the largest latency, where the file says these, is refused.
+    The last bucket may have no end; no quantile is taken from it then. The first begins at ``first_s``; by default it
+    has a single value, its end. InputFileError if a bucket lies beyond a known minimum or maximum.
     """
     endless = bool(ends_s) and math.isinf(ends_s[-1])
     _require_sound(source, np.asarray(ends_s[:-1] if endless else ends_s, dtype=np.float64))
@@ -123,7 +136,7 @@ def of_counts(
         ("maximum", largest_s is not None and buckets and buckets[-1].start_s > largest_s * (1 + _ROUNDED)),
     ):
         if beyond:
-            raise InputFileError(source.path, f"its counts lie beyond its {name}: it is damaged, or was edited")
+            raise InputFileError(source.path, f"its counts lie beyond its {name}; it is damaged or was edited")
     total = sum(bucket.count for bucket in buckets)
     pool = Counts.of(buckets)
     if not total:
@@ -141,19 +154,17 @@ def of_percentiles(
     percentiles: Mapping[str, Reading],
     good: int | None,
     sample_floor: float,
+    bounds: Summary = Summary(),
     *,
-    smallest: Reading | None = None,
-    mean: Reading | None = None,
-    largest: Reading | None = None,
     failed_inside: bool = True,
 ) -> Latencies:
-    """Percentiles as the tool computed them (``p50``, ``p999``), those that the sample floor allows.
+    """Return percentiles (``p50``, ``p999``) that the tool computed and the sample floor allows.
 
-    ``good`` are the requests behind them; where the file does not say, all are taken. What contradicts itself is
-    refused: a higher percentile that is smaller than a lower one, a minimum above the mean or any of them, a maximum
-    below.
+    ``good`` is the number of requests behind them; None if the file does not contain it, then all are returned.
+    InputFileError if they contradict each other, or the minimum, mean and maximum in ``bounds``.
     """
-    if good == 0:  # what a tool prints of nothing is no latency
+    smallest, mean, largest = bounds.smallest, bounds.mean, bounds.largest
+    if good == 0:  # numbers for no requests are no latencies
         return Latencies({}, {})
     known = {key: percentiles[key] for key in QUANTILES if key in percentiles}
     between = known if mean is None else known | {"mean": mean}
@@ -165,19 +176,19 @@ def of_percentiles(
         ordered += [] if largest is None else [(item, ("maximum", largest))]
     for (low, one), (high, other) in ordered:
         if other.value_s < (one.value_s - one.width_s - other.width_s) * (1 - _SLACK):
-            raise InputFileError(source.path, f"its {high} is smaller than its {low}: it is damaged, or was edited")
+            raise InputFileError(source.path, f"its {high} is smaller than its {low}; it is damaged or was edited")
     kept = {
         key: reading
         for key, reading in known.items()
         if good is None or quantiles.reportable(good, QUANTILES[key], sample_floor)
     }
     values = {f"latency_{key}_s": reading.value_s for key, reading in kept.items()}
-    bounds = {f"latency_{key}_s": reading.width_s for key, reading in kept.items() if reading.width_s}
+    widths = {f"latency_{key}_s": reading.width_s for key, reading in kept.items() if reading.width_s}
     for name, reading in (("latency_mean_s", mean), ("latency_max_s", largest)):
         if reading is not None:
             values[name] = reading.value_s
-            bounds |= {name: reading.width_s} if reading.width_s else {}
-    return Latencies(values, bounds, failed_inside)
+            widths |= {name: reading.width_s} if reading.width_s else {}
+    return Latencies(values, widths, failed_inside)
 
 
 def recorded_requests(
@@ -190,7 +201,7 @@ def recorded_requests(
     resolution_s: float,
     *notes: str,
 ) -> Recorded:
-    """The run of which a file holds every request."""
+    """Return the run of a file with every request."""
     latencies = of_requests(source, latencies_s, good, sample_floor, resolution_s)
     requests, failed = len(latencies_s), list(good).count(False)
     return recorded(source, kind, latencies, settings, requests=requests, failed=failed, notes=notes)
@@ -207,14 +218,14 @@ def recorded(
     notes: Sequence[str] = (),
     further: str = "",
 ) -> Recorded:
-    """The run, unless it made no requests or a count cannot be; requests and failed are None where the file is silent.
+    """Return the run; ``requests`` and ``failed`` are None if the file does not contain them.
 
-    ``notes`` say what its latencies are, ``further`` how to get further percentiles.
+    ``notes`` explain its latencies, ``further`` how to get further percentiles. InputFileError for impossible counts.
     """
     if requests is not None and requests <= 0:
-        raise InputFileError(source.path, f"holds {requests} requests: the run made none")
+        raise InputFileError(source.path, f"has {requests} requests; the run made none")
     if failed is not None and (failed < 0 or (requests is not None and failed > requests)):
-        raise InputFileError(source.path, f"holds {failed} failed requests of {requests}")
+        raise InputFileError(source.path, f"has {failed} failed requests of {requests}")
     responses = dict(latencies.values)
     if requests is not None:
         responses["requests"] = float(requests)
@@ -222,9 +233,9 @@ def recorded(
             responses["error_ratio"] = failed / requests
     if settings.actual_rps is not None:
         responses["achieved_rps"] = settings.actual_rps
-    said = list(notes)
+    notes = [*notes]
     if failed and latencies.failed_inside:
-        said.append("failed requests are inside the quantiles: the file does not keep them apart")
+        notes.append("the quantiles include failed requests, which the file does not separate")
     start = None if settings.start_unix_ns is None else settings.start_unix_ns / 1e9
     run: dict[str, Any] = {
         "path": source.path,
@@ -233,7 +244,7 @@ def recorded(
         "bounds": latencies.bounds,
         "settings": settings,
         "start_unix_s": start,
-        "notes": tuple(said),
+        "notes": tuple(notes),
         "further": further,
     }
     return Recorded(**run) if latencies.pool is None else Poolable(**run, pool=latencies.pool)
@@ -242,7 +253,7 @@ def recorded(
 def _require_sound(source: Source, latencies_s: NDArray[Any]) -> None:
     wrong = latencies_s[~((latencies_s >= 0) & (latencies_s <= LONGEST_S))]
     if wrong.size:
-        raise InputFileError(source.path, f"holds a latency of {wrong[0]:g} s")
+        raise InputFileError(source.path, f"has a latency of {wrong[0]:g} s")
 
 
 @dataclass(frozen=True)
@@ -254,22 +265,22 @@ class Requests:
 
     @property
     def count(self) -> int:
-        """Requests in it."""
+        """Number of requests."""
         return len(self.latencies_s)
 
 
 @dataclass(frozen=True)
 class Counts:
-    """How many requests took at most as long as each edge: at least so many, and at most; the edges rise."""
+    """Lower and upper limits of the number of requests up to each edge; edges are increasing."""
 
     edges_s: NDArray[Any]
     at_least: NDArray[Any]
     at_most: NDArray[Any]
-    count: int  # those beyond the last edge included
+    count: int  # including those beyond the last edge
 
     @classmethod
     def of(cls, buckets: Sequence[Bucket]) -> Counts:
-        """From buckets that follow each other; the last may have no end."""
+        """Return the counts of consecutive buckets; the last may have no end."""
         up_to: dict[float, int] = {}
         count = 0
         for bucket in buckets:
@@ -283,7 +294,7 @@ class Counts:
         return cls(np.array(edges), counts, counts, count)
 
     def narrowed(self, at_most: Mapping[float, int]) -> Counts:
-        """With what else is known: at most so many took at most so long."""
+        """Return the counts with further upper limits: edge to number of requests."""
         edges = np.unique([*self.edges_s, *at_most])
         known = np.array([at_most.get(edge, self.count) for edge in edges])
         return Counts(edges, _least(self, edges), np.minimum(known, _most(self, edges)), self.count)
@@ -293,9 +304,9 @@ Pool = Requests | Counts
 
 
 def pooled(parts: Sequence[Pool], sample_floor: float) -> tuple[dict[str, float], dict[str, float]]:
-    """Quantiles of all parts together that the sample floor allows, and their resolutions, in seconds, by response.
+    """Return the quantiles of all parts together that the sample floor allows, and their resolutions, in seconds.
 
-    The parts are of one kind.
+    All parts are of one kind; results are by response.
     """
     requests = [part for part in parts if isinstance(part, Requests)]
     counts = [part for part in parts if isinstance(part, Counts) and part.count]
@@ -315,12 +326,9 @@ def pooled(parts: Sequence[Pool], sample_floor: float) -> tuple[dict[str, float]
 
 
 def _between(parts: Sequence[Counts], q: float) -> tuple[float, float] | None:
-    """The quantile by interpolation, and how far apart the edges are that it must lie between.
-
-    None where it lies beyond the last edge of a part.
-    """
+    """Return the interpolated quantile and the distance of the edges around it; None beyond a part's last edge."""
     edges = np.unique(np.concatenate([part.edges_s for part in parts]))
-    # Of how many it is known that they lie up to an edge, of how many it is possible, and what a line between says.
+    # Lower and upper limits of the number of requests up to an edge, and a linear interpolation.
     least, most, likely = (sum(take(part, edges) for part in parts) for take in (_least, _most, _likely))
     rank = q * sum(part.count for part in parts) * (1 - 1e-12)
     above = np.flatnonzero(least >= rank)
@@ -334,7 +342,7 @@ def _between(parts: Sequence[Counts], q: float) -> tuple[float, float] | None:
 
 def _least(part: Counts, edges: NDArray[Any]) -> Any:
     before = np.searchsorted(part.edges_s, edges, side="right") - 1
-    return np.append(part.at_least, 0)[before]  # before the first edge stands none
+    return np.append(part.at_least, 0)[before]  # none before the first edge
 
 
 def _most(part: Counts, edges: NDArray[Any]) -> Any:

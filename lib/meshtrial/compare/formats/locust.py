@@ -1,14 +1,14 @@
 """Locust: the table of its statistics (``--csv``, the file ``_stats.csv``), or its JSON (``--json``); milliseconds.
 
-Locust keeps latencies rounded to two digits: to 1 ms below 100 ms, to 10 ms below a second, and so on (locust/stats.py
-of locustio/locust). So a percentile is known to that step, and failed requests are among those that it counts.
-Limits: the table does not say when the run began; neither says how many users there were.
+Locust rounds latencies to two digits: to 1 ms below 100 ms, to 10 ms below a second, and so on (locust/stats.py of
+locustio/locust). This is the resolution of a percentile. Failed requests are included.
+Limits: the table does not contain the start of the run; neither contains the number of users.
 """
 
 import math
 from collections import Counter
 
-from meshtrial.compare.formats.latencies import Reading, of_counts, of_percentiles, reading, recorded
+from meshtrial.compare.formats.latencies import Reading, of_counts, of_percentiles, recorded, summary
 from meshtrial.compare.formats.source import Format, Source, beginning, several_runs
 from meshtrial.design.responses import PERCENTILES
 from meshtrial.load.files import Fields, InputFileError
@@ -21,8 +21,8 @@ _TOTAL = r"^\"?(?:None)?\"?,\"?Aggregated\"?,"
 _ALL = "Aggregated"
 _LATEST_S = 1e10  # the year 2286
 _LOOP = (
-    "latency runs from the send; users wait for their answers, so a stall holds back the requests that would have met "
-    "it (coordinated omission)"
+    "latency is from the send; users wait for responses, so a stall delays the requests that would have met it "
+    "(coordinated omission)"
 )
 
 
@@ -35,7 +35,7 @@ def _is_json(source: Source) -> bool:
 def _read_table(source: Source, sample_floor: float) -> Recorded:
     total = next((row for row in source.rows("table of Locust") if row.text("Name") == _ALL), None)
     if total is None:
-        raise InputFileError(source.path, f"is a table of Locust without the row {_ALL}: it was cut off")
+        raise InputFileError(source.path, f"is a table of Locust without the row {_ALL}; it is truncated")
     requests, failed = total.integer("Request Count"), total.integer("Failure Count")
     if requests is None or failed is None:
         raise total.broken("Request Count or Failure Count is missing")
@@ -44,7 +44,7 @@ def _read_table(source: Source, sample_floor: float) -> Recorded:
         for key, q in PERCENTILES.items()
         if (rounded := _rounded(total, f"{q.label.removeprefix('p')}%")) is not None
     }
-    smallest, mean, largest = (reading(total, f"{which} Response Time", _MS) for which in ("Min", "Average", "Max"))
+    bounds = summary(total, ("Min Response Time", "Average Response Time", "Max Response Time"), _MS)
     settings = LoadSettings(
         generator="locust",
         closed_loop=True,
@@ -54,9 +54,7 @@ def _read_table(source: Source, sample_floor: float) -> Recorded:
     return recorded(
         source,
         "Locust table",
-        of_percentiles(
-            source, percentiles, requests - failed, sample_floor, smallest=smallest, mean=mean, largest=largest
-        ),
+        of_percentiles(source, percentiles, requests - failed, sample_floor, bounds),
         settings,
         requests=requests,
         failed=failed,
@@ -78,10 +76,11 @@ def _read_json(source: Source, sample_floor: float) -> Recorded:
         failed += entry.integer("num_failures") or 0
         content += entry.number("total_content_length") or 0.0
         summed += entry.number("total_response_time") or 0.0
-        for written, count in entry.counts("response_times").items():
-            counts[_milliseconds(entry, written)] += count
+        for text, count in entry.counts("response_times").items():
+            counts[_milliseconds(entry, text)] += count
     least = [ms * _MS for entry in entries if (ms := entry.number("min_response_time")) is not None]
     most = [ms * _MS for entry in entries if (ms := entry.number("max_response_time")) is not None]
+    smallest_s, largest_s = min(least, default=None), max(most, default=None)
     starts = [moment for entry in entries if (moment := entry.number("start_time")) is not None]
     ends = [moment for entry in entries if (moment := entry.number("last_request_timestamp")) is not None]
     if not starts or not counts or not requests:
@@ -99,14 +98,7 @@ def _read_json(source: Source, sample_floor: float) -> Recorded:
     return recorded(
         source,
         "Locust JSON",
-        of_counts(
-            source,
-            *_buckets(counts),
-            sample_floor,
-            first_s=0.0,
-            smallest_s=min(least, default=None),
-            largest_s=max(most, default=None),
-        ),
+        of_counts(source, *_buckets(counts), sample_floor, first_s=0.0, smallest_s=smallest_s, largest_s=largest_s),
         settings,
         requests=requests,
         failed=failed,
@@ -115,21 +107,21 @@ def _read_json(source: Source, sample_floor: float) -> Recorded:
 
 
 def _buckets(counts: Counter[float]) -> tuple[list[float], list[int]]:
-    """Ends in seconds and counts: a value stands for half a step on either side."""
+    """Return ends of buckets in seconds, and counts; a value stands for half a step on either side."""
     ends: list[float] = []
-    held: list[int] = []
+    totals: list[int] = []
     for value, count in sorted(counts.items()):
         low, high = (max(0.0, value - _step(value) / 2) * _MS, (value + _step(value) / 2) * _MS)
         if low > (ends[-1] if ends else 0.0):
             ends.append(low)
-            held.append(0)
+            totals.append(0)
         ends.append(high)
-        held.append(count)
-    return ends, held
+        totals.append(count)
+    return ends, totals
 
 
 def _step(milliseconds: float) -> float:
-    """What Locust rounds such a value to."""
+    """Return the step to which Locust rounds a value."""
     return 1.0 if milliseconds < 100 else 10.0 if milliseconds < 1000 else 100.0 if milliseconds < 10_000 else 1000.0
 
 
@@ -144,9 +136,9 @@ def _milliseconds(entry: Fields, text: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 <= value < 1e9:
-        raise entry.broken(f"response_times holds {text[:40]!r}")
+        raise entry.broken(f"response_times contains {text[:40]!r}")
     return value
 
 
-TABLE = Format("Locust table", beginning(_COLUMNS), _read_table, once=(_COLUMNS, _TOTAL))
-JSON = Format("Locust JSON", _is_json, _read_json)
+TABLE = Format(beginning(_COLUMNS), _read_table, once=(_COLUMNS, _TOTAL))
+JSON = Format(_is_json, _read_json)

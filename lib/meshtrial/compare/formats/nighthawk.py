@@ -1,11 +1,11 @@
 """Nighthawk's own JSON (``--output-format json``): durations as text with an s, 64-bit counts as text.
 
-The percentiles of an HdrHistogram stand there with the count up to each, so they are read as buckets, the same as those
-of its fortio export (api/client/output.proto and source/client/output_formatter_impl.cc of envoyproxy/nighthawk). What
-counts is ``benchmark_http_client.request_to_response`` of all workers together, the result ``global``.
-A request failed if it was reset, found no connection, or had another status than 2xx or 3xx; one that found no place in
-the queue was not sent (onComplete and onPoolFailure in source/client/benchmark_client_impl.cc).
-Limits: rate and connections are asked of each worker, and their number is that of the results beside ``global``.
+It contains percentiles of an HdrHistogram with cumulative counts, which are read as buckets like those of its fortio
+export (api/client/output.proto and source/client/output_formatter_impl.cc of envoyproxy/nighthawk). The statistic used
+is ``benchmark_http_client.request_to_response`` of all workers together, in the result ``global``.
+A request failed if it was reset, got no connection, or had a status other than 2xx or 3xx. A request that found the
+queue full was not sent (onComplete and onPoolFailure in source/client/benchmark_client_impl.cc).
+Limits: rate and connections are per worker; the number of workers is that of the results other than ``global``.
 """
 
 import dataclasses
@@ -13,13 +13,13 @@ import re
 
 from meshtrial.compare.formats.latencies import Latencies, of_counts, recorded
 from meshtrial.compare.formats.source import Format, Source
-from meshtrial.load.files import Fields, InputFileError
+from meshtrial.load.files import Fields
 from meshtrial.load.gotime import parse_duration_s, parse_time_ns
 from meshtrial.load.recorded import Recorded
 from meshtrial.load.settings import LoadSettings
 
 _ID = "benchmark_http_client.request_to_response"
-_WHAT = "JSON of Nighthawk"
+_LABEL = "JSON of Nighthawk"
 
 
 def _recognises(source: Source) -> bool:
@@ -34,7 +34,7 @@ def _results(source: Source) -> list[object]:
 
 
 def _read(source: Source, sample_floor: float) -> Recorded:
-    whole = source.fields(_WHAT)
+    whole = source.fields(_LABEL)
     options, results = whole.inside("options"), whole.objects("results")
     everything = next((result for result in results if result.text("name") == "global"), None)
     if everything is None:
@@ -68,7 +68,7 @@ def _read(source: Source, sample_floor: float) -> Recorded:
         actual_rps=sent / lasted if lasted else None,
         actual_duration_s=lasted,
         requests=sent,
-        # Over HTTP/2 one connection carries all, whatever was asked.
+        # Over HTTP/2 one connection carries all requests.
         threads=None if connections is None else workers * (1 if http2 else connections),
         h2=http2,
         payload_bytes=options.inside("request_options").integer("request_body_size"),
@@ -78,7 +78,7 @@ def _read(source: Source, sample_floor: float) -> Recorded:
     sends = (
         "on an open schedule"
         if open_loop
-        else "and a send waits for a free connection, so a stall holds back others (coordinated omission)"
+        else "and a send waits for a free connection, so a stall delays others (coordinated omission)"
     )
     return recorded(
         source,
@@ -87,13 +87,13 @@ def _read(source: Source, sample_floor: float) -> Recorded:
         settings,
         requests=max(sent, answered + resets) + unconnected,
         failed=answered + resets - good + unconnected,
-        notes=(f"percentiles inside the buckets that Nighthawk prints; latency runs from the send, {sends}",),
+        notes=(f"percentiles are interpolated in the buckets of Nighthawk; latency is from the send, {sends}",),
     )
 
 
 def _statistic(result: Fields, name: str) -> Fields | None:
-    wanted = f"benchmark_http_client.{name}"
-    return next((one for one in result.objects("statistics") if one.text("id") == wanted), None)
+    statistics = result.objects("statistics")
+    return next((item for item in statistics if item.text("id") == f"benchmark_http_client.{name}"), None)
 
 
 def _latencies(source: Source, statistic: Fields, sample_floor: float) -> Latencies:
@@ -103,7 +103,7 @@ def _latencies(source: Source, statistic: Fields, sample_floor: float) -> Latenc
     for item in statistic.objects("percentiles"):
         end, count = _seconds(item, "duration"), item.integer("count")
         if end is None or count is None:
-            raise item.broken("a percentile lacks duration or count")
+            raise item.broken("one percentile lacks duration or count")
         ends.append(end)
         counts.append(count - before)
         before = count
@@ -118,14 +118,14 @@ def _latencies(source: Source, statistic: Fields, sample_floor: float) -> Latenc
 
 
 def _seconds(fields: Fields, name: str) -> float | None:
-    """A duration as protobuf writes it: ``0.000220359s``."""
+    """Return a duration in the notation of protobuf: ``0.000220359s``."""
     value = fields.data.get(name)
     if value is None:
         return None
     seconds = parse_duration_s(value) if isinstance(value, str) and len(value) < 40 else None
     if seconds is None or seconds > 1e9:
-        raise InputFileError(fields.path, f"is not a whole {fields.what}: {name} is {str(value)[:40]!r}, no duration")
+        raise fields.broken(f"{name} is {str(value)[:40]!r}, not a duration")
     return seconds
 
 
-FORMAT = Format("nighthawk", _recognises, _read)
+FORMAT = Format(_recognises, _read)

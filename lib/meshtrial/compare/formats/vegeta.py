@@ -1,8 +1,8 @@
-"""vegeta: every request (``vegeta encode`` to JSON or CSV), a report in JSON, or one in buckets; nanoseconds.
+"""vegeta: every request (``vegeta encode`` to JSON or CSV), its report in JSON, or its histogram; nanoseconds.
 
-The percentiles of its JSON report are estimates of a t-digest, so the requests are the better form (lib/results.go,
-lib/metrics.go and lib/histogram.go of tsenart/vegeta). Good is a status from 200 to 399, as vegeta's success is.
-Limits: the asked rate is in none of them (the report's ``rate`` is that of the sends); nor are connections.
+The percentiles of the JSON report are estimates of a t-digest, so the requests are the better form (lib/results.go,
+lib/metrics.go and lib/histogram.go of tsenart/vegeta). Like in vegeta, statuses from 200 to 399 are good.
+Limits: no form contains the requested rate (the report's ``rate`` is that of the sends) or the connections.
 """
 
 import math
@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from meshtrial.compare.formats.latencies import (
     of_counts,
     of_percentiles,
-    reading,
     readings,
     recorded,
     recorded_requests,
+    summary,
 )
 from meshtrial.compare.formats.source import Format, Source, beginning, few, holding, several_runs, with_line
 from meshtrial.load.files import InputFileError
@@ -30,7 +30,7 @@ _COLUMNS = ("timestamp", "code", "latency", "bytes_out", "bytes_in", "error", "b
 _ROW = r"\d{19},\d{1,3},\d+,\d+,\d+,"
 _BUCKETS = r"^Bucket +# +% +Histogram *$"
 _BUCKET = re.compile(r"^\[([0-9.a-zµ]+), +([0-9.a-zµ]+|\+Inf)\] +(\d{1,18}) ", re.MULTILINE)
-_OPEN = "latency runs from the send, on an open schedule: a stall holds back only what finds no free worker"
+_OPEN = "latency is from the send, on an open schedule; a stall delays only requests without a free worker"
 
 
 def _is_stream(source: Source) -> bool:
@@ -55,16 +55,16 @@ def _read_report(source: Source, sample_floor: float) -> Recorded:
         requests=requests,
         body_bytes=whole.inside("bytes_in").number("mean"),
     )
-    smallest, mean, largest = (reading(latencies, called, _NS) for called in ("min", "mean", "max"))
+    bounds = summary(latencies, ("min", "mean", "max"), _NS)
     return recorded(
         source,
         "vegeta report",
-        of_percentiles(source, percentiles, good, sample_floor, smallest=smallest, mean=mean, largest=largest),
+        of_percentiles(source, percentiles, good, sample_floor, bounds),
         settings,
         requests=requests,
         failed=requests - good,
         notes=(f"vegeta's estimates of percentiles (a t-digest), not exact; {_OPEN}",),
-        further="vegeta encode --to json keeps every request",
+        further="use vegeta encode --to json, which keeps every request",
     )
 
 
@@ -75,17 +75,17 @@ def _read_requests(source: Source, sample_floor: float) -> Recorded:
     numbered: Counter[tuple[str, int]] = Counter()
     for row in rows:
         latency, code = row.number("latency"), row.integer("code")
-        written = row.text("timestamp") or ""
-        start = int(written) if re.fullmatch(r"\d{1,19}", written) else parse_time_ns(written)
+        timestamp = row.text("timestamp") or ""
+        start = int(timestamp) if re.fullmatch(r"\d{1,19}", timestamp) else parse_time_ns(timestamp)
         if latency is None or code is None or start is None:
-            raise row.broken("a request lacks timestamp, code or latency")
+            raise row.broken("one request lacks timestamp, code or latency")
         latencies.append(latency * _NS)
         good.append(200 <= code < 400)
         starts.append(start)
         sizes.append(row.number("bytes_in") or 0.0)
         numbered[row.text("attack") or "", row.integer("seq") or 0] += 1
     if not latencies:
-        raise InputFileError(source.path, "holds no request")
+        raise InputFileError(source.path, "has no requests")
     _refuse_several(source, numbered)
     lasted = (max(starts) - min(starts)) * _NS
     settings = LoadSettings(
@@ -100,7 +100,7 @@ def _read_requests(source: Source, sample_floor: float) -> Recorded:
 
 
 def _refuse_several(source: Source, numbered: Mapping[tuple[str, int], int]) -> None:
-    """An attack numbers its requests from 0, each once; a file with several attacks holds several runs."""
+    """Refuse several runs: an attack numbers its requests from 0, so no number occurs twice in one run."""
     (attack, number), times = max(numbered.items(), key=lambda item: item[1])
     attacks = list(dict.fromkeys(name for name, _ in numbered))
     if times > 1:
@@ -114,12 +114,12 @@ def _read_histogram(source: Source, sample_floor: float) -> Recorded:
     for low, high, count in _BUCKET.findall(source.text):
         start, end = parse_duration_s(low), math.inf if high == "+Inf" else parse_duration_s(high)
         if start is None or end is None:
-            raise InputFileError(source.path, f"is not a whole histogram of vegeta: [{low}, {high}] is no bucket")
+            raise InputFileError(source.path, f"is an invalid histogram of vegeta: [{low}, {high}] is not a bucket")
         first = start if first is None else first
         ends.append(end)
         counts.append(int(count))
     if first is None or not math.isinf(ends[-1]):
-        raise InputFileError(source.path, "is vegeta's histogram without its end (+Inf): it was cut off")
+        raise InputFileError(source.path, "is vegeta's histogram without its end (+Inf); it is truncated")
     return recorded(
         source,
         "vegeta histogram",
@@ -127,12 +127,12 @@ def _read_histogram(source: Source, sample_floor: float) -> Recorded:
         LoadSettings(generator="vegeta", closed_loop=False),
         requests=sum(counts),
         failed=None,
-        notes=(f"percentiles inside the buckets of vegeta's histogram, failed requests among them; {_OPEN}",),
-        further="its last bucket has no end: give -type='hist[...]' buckets that go further, or use vegeta encode",
+        notes=(f"percentiles are interpolated in vegeta's buckets and include failed requests; {_OPEN}",),
+        further="its last bucket has no end; give higher buckets to -type='hist[...]', or use vegeta encode",
     )
 
 
-REPORT = Format("vegeta report", holding("latencies", "requests", "status_codes"), _read_report)
-STREAM = Format("vegeta requests", _is_stream, _read_requests, stream=True)
-TABLE = Format("vegeta CSV", beginning(_ROW), _read_requests, stream=True)
-HISTOGRAM = Format("vegeta histogram", with_line(_BUCKETS), _read_histogram, once=(_BUCKETS,))
+REPORT = Format(holding("latencies", "requests", "status_codes"), _read_report)
+STREAM = Format(_is_stream, _read_requests, stream=True)
+TABLE = Format(beginning(_ROW), _read_requests, stream=True)
+HISTOGRAM = Format(with_line(_BUCKETS), _read_histogram, once=(_BUCKETS,))

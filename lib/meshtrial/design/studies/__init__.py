@@ -1,4 +1,4 @@
-"""The studies: for each its settings, its profiles, and how it becomes a :class:`~meshtrial.design.study.Study`."""
+"""The studies, each a module with its settings, its profiles and a function that builds the study."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from meshtrial.errors import UsageError
 
 
 class StudyModule(Protocol):
-    """What a module of this package offers."""
+    """The interface of a study's module."""
 
     SETTINGS: Taken
 
     def build(self, settings: Settings) -> Study:
-        """Make the study from checked settings."""
+        """Return the study of checked settings."""
 
 
 STUDIES: dict[str, StudyModule] = {
@@ -42,7 +42,7 @@ STUDIES: dict[str, StudyModule] = {
 
 
 def study_module(name: str) -> StudyModule:
-    """Look up a study by its notebook's name."""
+    """Return a study's module by the name of its notebook; UsageError if it is not known."""
     if name not in STUDIES:
         raise UsageError(f"study {name!r} is not known; known are {', '.join(STUDIES)}")
     return STUDIES[name]

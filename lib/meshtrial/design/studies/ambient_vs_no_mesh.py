@@ -1,9 +1,9 @@
 """What does the ambient architecture cost against no mesh, and against a pair of sidecars?
 
 Locally a node-proxy pair (HTTP/2 CONNECT over mutual TLS) stands for the architecture; it is a reference
-data plane built from Envoy. On a cluster the treatments are real meshes. The application is a factor (treatments
-such as ``node-proxy@details`` inside the blocks, each against its own app without a mesh), and so are the
-connection's life and the protocol (each a family of its own).
+data plane built from Envoy. On a cluster the treatments are real meshes. The application is a factor: treatments such
+as ``node-proxy@details`` are run inside the blocks, each against its own app without a mesh. So are the connection's
+life and the protocol, each as a family of its own.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ SETTINGS = Taken(
     further=(*GENERAL, *CLUSTER, *LOAD, *CALLED, "closed_loop", "connection"),
     single=("unused_services",),
 )
-# quick: 2000 rps for 5.1 s are 10 200 requests, which is what a p99 with 100 requests beyond it needs. Four slices
-# between those of the block's others made the intervals of p50, p90 and CPU .7 as wide, and left those of p99.
+# quick: 2000 rps for 5.1 s are 10 200 requests, enough for a p99 with 100 requests beyond it. Four slices made the
+# intervals of p50, p90 and CPU 0.7 times as wide, and left those of p99 unchanged.
 PROFILES = {
     "quick": common.Profile(
         blocks=10, rps=2000, connections=10, duration_s=5.1, warmup_s=0.6, slices=4, slice_warmup_s=0.25
@@ -35,7 +35,7 @@ PROFILES = {
     "standard": common.Profile(blocks=16, rps=2000, connections=10, duration_s=20, warmup_s=3),
     "full": common.Profile(blocks=16, rps=1000, connections=10, duration_s=600, warmup_s=30),
 }
-# A slice there costs seconds for the kubelets' readings.
+# On a cluster the kubelets' readings take seconds for each slice.
 ON_CLUSTER = {**PROFILES, "quick": replace(PROFILES["quick"], slices=1, slice_warmup_s=1.0)}
 TREATMENTS = {
     "local": ("none", "none-aa", "node-proxy", "sidecar+mtls"),
@@ -69,7 +69,7 @@ def build(settings: Settings) -> Study:
 
 
 def loads_of(load: Load, connection: str) -> tuple[Load, ...]:
-    """The load once for every life of a connection that is asked for."""
+    """Return the load once for every requested life of a connection."""
     asked = split_list(connection)
     if not asked:
         return (load,)
@@ -81,9 +81,9 @@ def loads_of(load: Load, connection: str) -> tuple[Load, ...]:
 
 
 def contrasts_of(treatments: tuple[Treatment, ...]) -> tuple[Contrast, ...]:
-    """Where treatments differ in the app: every data plane against the baseline's on the same app, and app against app.
+    """Return every data plane against the baseline on the same app, and the apps against each other.
 
-    With one app there is nothing to say beyond the default, every treatment against the baseline.
+    With a single app the default applies: every treatment against the baseline.
     """
     baseline = common.baseline_of(treatments)
     others = [t for t in treatments if t != baseline and not t.twin]

@@ -1,7 +1,7 @@
-"""Does the instrument see what is there, and nothing else? Injected delays of known size on this very machine.
+"""Does the instrument detect injected delays of known size, and nothing where nothing was injected?
 
-Every treatment goes through the same relay; the relay adds nothing in the baseline and its twin, and a known
-delay to every request in the others. What it really added is read back from it.
+Every treatment goes through the same relay. It adds nothing in the baseline and its twin, and a known delay to every
+request in the others. The delay that it really added is read back from it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SETTINGS = Taken(
         *("profile", "backend", "treatments", "delays_us", "rps", "duration_s", "full", "seed"),
         *("blocks", "margin", "study_dir", "measure", "design"),
     ),
-    further=(  # the relay has one target
+    further=(  # the relay has a single target, so no replicas
         *GENERAL,
         *(name for name in LOAD if name != "replicas"),
     ),

@@ -1,4 +1,4 @@
-"""What every study has, and how profiles fill what is left empty."""
+"""What all studies share, and how profiles fill settings that are left empty."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from meshtrial.errors import UsageError
 SIZED_APP = "echo"
 # Settings of a session and not of the study.
 UNSEALED = ("design", "study_dir", "measure", "next_session", "part")
-# Enough to keep connections open and code in memory, and too little to be in the way of a neighbour's slice.
+# Enough to keep connections open and code in memory, and too little to disturb another deployment's slice.
 TRICKLE_RPS = 5.0
 _GAP = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -43,7 +43,7 @@ _AS_SET = sorted(settings_of(Load).keys() & settings_of(Settings).keys() - {*_DE
 
 @dataclass(frozen=True)
 class Profile:
-    """What a profile sets."""
+    """The values that a profile sets."""
 
     blocks: int
     rps: float
@@ -95,11 +95,10 @@ def common_fields(settings: Settings, profile: Profile) -> dict[str, Any]:
 
 
 def generators_of(settings: Settings) -> tuple[int, ...]:
-    """Each number of generators that is asked for, once; none below what the load needs.
+    """Return each requested number of generators once, raised to the least number that the load needs.
 
-    Two where they speak different things, and on one machine one for each copy of the application: without a proxy
-    nothing there spreads requests over copies, so each generator calls one of them, as connections are spread by a
-    cluster's service; and every treatment has the same generators.
+    A mixed protocol needs two. On one machine each copy of the application needs one, for every treatment alike:
+    without a proxy nothing spreads requests over the copies there, as a cluster's service spreads connections.
     """
     copies = settings.replicas if settings.backend == "local" else 1
     least = max(copies, 2 if settings.protocol == "mixed" else 1)
@@ -113,7 +112,7 @@ def generators_of(settings: Settings) -> tuple[int, ...]:
 
 
 def over_generators(loads: Iterable[Load], settings: Settings) -> tuple[Load, ...]:
-    """Every load from every number of generators."""
+    """Return every load with every number of generators."""
     several = generators_of(settings)
     if len(several) == 1:
         return tuple(loads)
@@ -121,13 +120,13 @@ def over_generators(loads: Iterable[Load], settings: Settings) -> tuple[Load, ..
 
 
 def over_connections(loads: Iterable[Load], settings: Settings, default: int) -> tuple[Load, ...]:
-    """Every load at every number of connections."""
+    """Return every load with every number of connections."""
     several = settings.connections or (default,)
     return tuple(replace(load, connections=number) for load in loads for number in several)
 
 
 def treatments_of(text: str, default: tuple[str, ...]) -> tuple[Treatment, ...]:
-    """Parse the list; the baseline's permanent A/A twin joins it when it was left out."""
+    """Return the treatments of a list, with the baseline's A/A twin even if it was left out."""
     treatments = [Treatment.parse(item) for item in (split_list(text) or default)]
     plain = [treatment for treatment in treatments if not treatment.twin]
     if not plain:
@@ -139,14 +138,14 @@ def treatments_of(text: str, default: tuple[str, ...]) -> tuple[Treatment, ...]:
 
 
 def baseline_of(treatments: tuple[Treatment, ...]) -> Treatment:
-    """The first treatment that is not a twin."""
+    """Return the first treatment that is not a twin."""
     return next(treatment for treatment in treatments if not treatment.twin)
 
 
 def stopping_of(text: str, blocks: int, alpha: float) -> stats.StoppingRule:
-    """The declared rule; for ``precision`` the blocks are the most that are run, ``two-looks`` brings its own."""
+    """Return the declared rule; ``precision`` runs at most these blocks, ``two-looks`` has its own number."""
     if blocks < 2:
-        raise UsageError(f"blocks = {blocks}: must be 2 or more, one alone has nothing to be compared with")
+        raise UsageError(f"blocks = {blocks}: must be 2 or more, because a single block has no variance")
     rule, _, target = text.partition(":")
     if rule == "fixed" and not target:
         return stats.FixedN(blocks, alpha)
@@ -161,19 +160,19 @@ def stopping_of(text: str, blocks: int, alpha: float) -> stats.StoppingRule:
 
 
 def primary_of(text: str, default: tuple[str, ...]) -> tuple[str, ...]:
-    """Full names of the primary responses."""
+    """Return the full names of the primary responses."""
     names = tuple(response(item).name for item in split_list(text)) or default
     judged = default_margins()
     for name in names:
         if name not in judged:
-            raise UsageError(f"primary: {name} is described only, it gets no verdict")
+            raise UsageError(f"primary: {name} is only described and gets no verdict")
     return names
 
 
 def _drawn_seed(part: str) -> int:
-    """A seed from the machine's entropy: what one order does to a study then shows between studies.
+    """Return a seed from the machine's entropy, so that studies differ in their order.
 
-    UsageError of a part: all parts of a study have one plan, and so one seed that somebody gave them.
+    UsageError for a part: all parts of a study have one plan, and so need the same given seed.
     """
     drawn = secrets.randbelow(2**32 - 1) + 1
     if part:
@@ -182,10 +181,10 @@ def _drawn_seed(part: str) -> int:
 
 
 def _session_gap_s(settings: Settings) -> float:
-    """Seconds between sessions; UsageError if they cannot be had together with other settings."""
+    """Return the seconds between sessions; UsageError if they do not go together with other settings."""
     text, match = settings.session_gap, _GAP.fullmatch(settings.session_gap.strip())
     if text and not match:
-        raise UsageError(f"session_gap = {text[:40]!r}: must be a number with s, m, h or d, e.g. 10m, 1h or 24h")
+        raise UsageError(f"session_gap = {text[:40]!r}: must be a number with s, m, h or d, for example 10m, 1h or 24h")
     if settings.sessions == 1:
         if text:
             raise UsageError(f"session_gap = {text!r}: is the time between sessions; set sessions to 2 or more")
@@ -213,13 +212,13 @@ def study_of(
     pairs: bool = False,
     **more: Any,
 ) -> Study:
-    """Put a study together from its own parts and the general parameters.
+    """Return a study from its own parts and the general settings.
 
-    ``restarts``: it can judge them; ``pairs``: it compares the treatments with each other too.
+    ``restarts``: its treatments may have restarts; ``pairs``: it compares the treatments with each other as well.
     """
     for treatment in treatments:
         if treatment.restart and not restarts:
-            raise UsageError(f"treatment {treatment.name}: restarts under load are what the study rollout is for")
+            raise UsageError(f"treatment {treatment.name}: restarts under load belong to the study rollout")
     settings = msgspec.structs.replace(settings, seed=settings.seed or _drawn_seed(settings.part))
     if settings.keep_awake and settings.backend != "local":
         raise UsageError(
@@ -231,15 +230,15 @@ def study_of(
         raise UsageError("deployment_mode = 'concurrent': is for runs of several slices; take slices = 4")
     rule = stopping_of(settings.stopping, settings.blocks or blocks, settings.alpha)
     declared = primary_of(settings.primary, primary)
-    # What a user names stays as it is named.
+    # A user's own choice is kept.
     instead = {} if settings.primary else instead_of(declared, loads, Gates())
     for load in loads:
         require_possible(load)
         for asked in dict.fromkeys(treatment.app or app for treatment in treatments):
             if load.response_bytes and asked != SIZED_APP:
                 raise UsageError(
-                    f"response_bytes = {load.response_bytes}: the app {asked} answers as it does; only {SIZED_APP} "
-                    "answers with as many bytes as it is asked for"
+                    f"response_bytes = {load.response_bytes}: the app {asked} decides the size of its response; only "
+                    f"{SIZED_APP} responds with the number of bytes that is asked for"
                 )
     study = Study(
         name=name,

@@ -1,8 +1,8 @@
-"""What is a sidecar's cost made of? Bytes through two proxies, reading HTTP, and each feature for itself.
+"""What are the parts of a sidecar's cost? Bytes through two proxies, reading HTTP, and each feature.
 
-Every part is measured alone: the pair of TCP proxies over no mesh, the plain sidecars over that pair, each feature over
-the plain sidecars. The whole, with all features at once, is measured too; what the parts do not add up to is the
-remainder, and gets an interval like everything else.
+Every part is measured separately: the pair of TCP proxies against no mesh, the plain sidecars against that pair, each
+feature against the plain sidecars. The whole, with all features at once, is measured as well. Its difference from the
+sum of the parts is the remainder, which gets an interval too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SETTINGS = Taken(
     further=(*GENERAL, *(name for name in LOAD if name != "replicas"), "protocol", "trace_sampling"),
     single=("connections", "generators"),
 )
-# Six contrasts take eight blocks, so two may be lost.
+# Six contrasts need eight blocks, so two may fail.
 PROFILES = {
     "quick": common.Profile(blocks=10, rps=500, connections=10, duration_s=3, warmup_s=0.5),
     "standard": common.Profile(blocks=16, rps=500, connections=10, duration_s=24, warmup_s=3),
@@ -39,9 +39,9 @@ BYTES, PLAIN = "tcp-pair", "sidecar"
 
 @dataclass(frozen=True)
 class Chain:
-    """Which treatments the parts are differences of."""
+    """The contrasts whose differences are the parts and the whole."""
 
-    steps: tuple[tuple[str, Contrast], ...]  # a name for people, and what is compared with what
+    steps: tuple[tuple[str, Contrast], ...]  # a name for readers, and the contrast
     whole: Contrast
 
 
@@ -68,7 +68,7 @@ def build(settings: Settings) -> Study:
 
 
 def chain_of(treatments: tuple[Treatment, ...]) -> Chain:
-    """The parts and the whole of a list of treatments: baseline, both plain stages, each feature alone, all at once."""
+    """Return the parts and the whole: baseline, both plain stages, each feature separately, all at once."""
     plain = [t for t in treatments if not t.twin]
     names = {t.name for t in plain}
     baseline = plain[0].name

@@ -20,10 +20,10 @@ SETTINGS = Taken(
     further=(*GENERAL, *CLUSTER, *LOAD, *CALLED, "trace_sampling"),
     single=("unused_services",),
 )
-# Eight treatments in under eight minutes leave 3 s a run: 1500 requests, enough for p90 but not for p99. Eleven
-# contrasts take nine blocks, so two may be lost. The rate is one that every treatment holds on two cores: at 800 the
-# one with the policy server fell behind in every fourth run. Four slices of a run, between those of the block's other
-# deployments, made the intervals of p50, p90 and CPU .55 to .65 as wide at the same minutes (two cores).
+# Eight treatments in under eight minutes leave 3 s per run: 1500 requests, enough for p90 but not for p99. Eleven
+# contrasts need nine blocks, so two may fail. Every treatment keeps this rate on two cores; at 800 rps the one with the
+# policy server fell behind in every fourth run. Four slices made the intervals of p50, p90 and CPU 0.55 to 0.65 times
+# as wide in the same time (two cores).
 PROFILES = {
     "quick": common.Profile(
         blocks=11, rps=500, connections=10, duration_s=3, warmup_s=0.5, slices=4, slice_warmup_s=0.25
@@ -31,9 +31,9 @@ PROFILES = {
     "standard": common.Profile(blocks=16, rps=500, connections=10, duration_s=24, warmup_s=3, slices=4),
     "full": common.Profile(blocks=16, rps=500, connections=10, duration_s=600, warmup_s=30),
 }
-# What a block costs besides its load on a cluster (a mesh, seven deployments) is a minute, so a run is longer there and
-# there are fewer of them: in half an hour the eight blocks that nine contrasts need, each with requests for a p99. A
-# slice costs two seconds for the kubelets' readings, so there are three: with six deployments the load was 64 %.
+# On a cluster a block takes a minute besides its load, for a mesh and seven deployments. So runs are longer and blocks
+# fewer there: in half an hour the eight blocks that nine contrasts need, each with enough requests for a p99. The
+# kubelets' readings take two seconds per slice, so there are three slices: the load was 64 % of six deployments' time.
 ON_CLUSTER = {
     "quick": common.Profile(blocks=8, rps=500, connections=10, duration_s=21, warmup_s=1, slices=3),
     "standard": common.Profile(blocks=16, rps=500, connections=10, duration_s=48, warmup_s=3, slices=4),
@@ -47,7 +47,7 @@ TREATMENTS = {
 }
 PRIMARY = {"quick": ("latency_p50_s", "latency_p90_s", "path_cpu_s_per_request")}
 PRIMARY_LONG = ("latency_p50_s", "latency_p99_s", "path_cpu_s_per_request")
-# What the parent has in place of the last feature; elsewhere the parent just lacks it.
+# The feature of the parent in place of the last one; other parents lack the last feature.
 PARENT = {"opa-log": "opa"}
 
 
@@ -76,7 +76,7 @@ def build(settings: Settings) -> Study:
 
 
 def contrasts_of(treatments: tuple[Treatment, ...]) -> tuple[Contrast, ...]:
-    """Every treatment against its parent, and against no mesh where that is not the parent itself."""
+    """Return every treatment against its parent, and against no mesh unless that is the parent itself."""
     baseline = common.baseline_of(treatments)
     others = [t for t in treatments if t != baseline and not t.twin]
     if not others:

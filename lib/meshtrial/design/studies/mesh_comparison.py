@@ -2,9 +2,9 @@
 
 At each rate the contrasts with none are one family, and all pairs of meshes another.
 
-Locally the treatments are reference data planes; on a cluster they are Istio, Linkerd, Kuma and Consul. A rate
-that a treatment cannot hold is reported as saturated, not as a latency. Beside the rates every treatment's
-capacity is searched, as a family of its own.
+Locally the treatments are reference data planes; on a cluster they are Istio, Linkerd, Kuma and Consul. A rate that a
+treatment cannot keep is reported as saturated, not as a latency. Every treatment's capacity is searched as well, as a
+family of its own.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ RATES: dict[str, tuple[float, ...]] = {
     "standard": (20, 200, 2000, 12000),
     "full": (20, 200, 2000),
 }
-# A search is about eight steps; two generators, so that one process's core is not what is found.
+# A search has about eight steps. Two generators, so that the capacity found is not that of one generator's core.
 STEP_S = {"quick": 0.4, "standard": 2.0, "full": 10.0}
 SEARCH_WARMUP_S = {"quick": 0.3, "standard": 1.0, "full": 10.0}
 GENERATORS = 2
@@ -69,7 +69,7 @@ def build(settings: Settings) -> Study:
         raise UsageError(f"objective = {settings.objective!r}: is for the capacity search; leave capacity on")
     if settings.capacity:
         loads += [search_of(load, settings) for load in at_rates[: len(at_rates) // len(rates)]]
-        # Three at the most: where p99 is one of them, the CPU becomes exploratory.
+        # At most three are primary: where p99 is one of them, the CPU becomes exploratory.
         primary = (*primary[:2], CAPACITY)
     return common.study_of(
         "mesh_comparison",
@@ -87,7 +87,7 @@ def build(settings: Settings) -> Study:
 
 
 def search_of(load: Load, settings: Settings) -> CapacitySearch:
-    """The capacity search over the same connections."""
+    """Return the capacity search over the same connections."""
     return CapacitySearch.like(
         load,
         objective=settings.objective,

@@ -1,7 +1,7 @@
-"""How long after a change do requests obey it? Authorizations, a route's weight, endpoints, changed under load.
+"""How long after a change do requests obey it? Authorizations, a route's weight and endpoints are changed under load.
 
-A run makes every change it has there and back, several times, under one open load at a known rate; a response is the
-median of a run. Quiet and under churn are loads of their own. A denial that takes effect late is a hole for as long.
+A run makes each of its changes there and back, several times, under one open load at a known rate; a response is the
+median of a run. Loads with and without further changes are compared. A denial that takes effect late is a security gap.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from meshtrial.design.studies import common
 from meshtrial.design.study import Study
 from meshtrial.errors import UsageError
 
-# The rest of what a load has would take away what tells the two versions apart, or there is nothing to vary.
+# The other settings of a load would hide the difference of the two versions, or have nothing to vary.
 _WITHOUT = (*SLICED, "duration_s", "keepalive", "response_bytes", "replicas", "generators")
 SETTINGS = Taken(
     cell=(
@@ -24,7 +24,7 @@ SETTINGS = Taken(
         *("blocks", "margin", "study_dir", "measure", "design"),
     ),
     further=(*GENERAL, *(name for name in LOAD if name not in _WITHOUT), "keepalive", "unused_services", *CLUSTER),
-    # Kept connections are never moved by what carries connections and not requests.
+    # A data plane that carries connections and not requests never moves connections that are kept.
     defaults={"keepalive": False},
     single=("connections",),
 )
@@ -37,19 +37,19 @@ TREATMENTS = {
     "local": ("xds", "xds-aa", "xds+push-delay-50ms"),
     "kubernetes": ("none", "none-aa", "istio", "linkerd", "kuma+mtls"),
 }
-# Where nothing but Envoy and our own control plane takes its time, and where everything does.
+# Locally only Envoy and our own control plane take time, on a cluster everything does.
 EVERY_S = {"local": 0.5, "kubernetes": 8.0}
 CYCLES = {"quick": 2, "standard": 4, "full": 10}
 CHURN: dict[str, tuple[float, ...]] = {"local": (0, 600), "kubernetes": (0, 60)}
 CHANGES = {"local": tuple(changes.CHANGES), "kubernetes": ("authorization", "endpoints")}
-# In this order, as far as they are changed.
+# In this order, as far as the study makes the changes.
 PRIMARY = (
     "propagation_all_endpoints_s",
     "propagation_all_deny_s",
     "propagation_all_weight_s",
     "propagation_all_allow_s",
 )
-# One app on a machine, in two versions by itself; on a cluster two Deployments behind one Service.
+# Locally one app has both versions; on a cluster there are two Deployments behind one Service.
 APPS = {"local": "echo", "kubernetes": "two-versions"}
 
 
@@ -61,7 +61,7 @@ def build(settings: Settings) -> Study:
         allowed = ", ".join(CHANGES[backend])
         raise UsageError(f"changes = {settings.changes!r}: {unknown[0]!r} is not known; on {backend}: {allowed}")
     every_s, cycles = settings.change_every_s or EVERY_S[backend], settings.cycles or CYCLES[settings.profile]
-    # The last change has its time too, and generators may begin a moment after the first turn is counted.
+    # The last change needs its time as well, and generators may begin shortly after the first turn.
     turns = len(changes.steps(asked, cycles)) + 1
     fields = common.common_fields(settings, profile) | {"duration_s": turns * every_s}
     load = ChangesUnderLoad(

@@ -1,7 +1,8 @@
-"""What a restart under load costs: of the application, of its proxies, of a mesh's control plane.
+"""The cost of a restart under load: of the application, of its proxies, of a mesh's control plane.
 
-Every restart is a treatment, compared with the same treatment left alone; and a restart behind a data plane with the
-same restart without one. Failed requests are counted, latencies are those from the schedule, around the restart.
+Every restart is a treatment. It is compared with the same treatment without the restart, and a restart behind a data
+plane with the same restart without one. Failed requests are counted; latencies are from the schedule, in a window that
+begins with the restart.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ SETTINGS = Taken(
     ),
     single=("connections", "generators", "unused_services"),
 )
-# Four contrasts take eight blocks, so one may be lost. A p90 of what is around a restart needs 1000 requests there.
+# Four contrasts need eight blocks, so one may fail. A p90 of the restart's window needs 1000 requests in it.
 PROFILES = {
     "quick": common.Profile(blocks=9, rps=500, connections=10, duration_s=5, warmup_s=0.5),
     "standard": common.Profile(blocks=16, rps=1000, connections=10, duration_s=24, warmup_s=3),
@@ -43,7 +44,7 @@ TREATMENTS = {
 }
 PRIMARY = ("failed_requests", "longest_gap_s", "latency_restart_window_p90_s")
 AT, AROUND = 1 / 3, 1 / 2
-# Pods take their time to come and go.
+# Pods take longer to start and to end.
 LEAST_S = {"local": 0.0, "kubernetes": 45.0}
 
 
@@ -77,7 +78,7 @@ def build(settings: Settings) -> Study:
 
 
 def contrasts_of(treatments: tuple[Treatment, ...]) -> tuple[Contrast, ...]:
-    """Each restart against the same treatment left alone, and against the same restart of the baseline."""
+    """Return each restart against the same treatment without it, and against the same restart of the baseline."""
     plain = [treatment for treatment in treatments if not treatment.twin]
     baseline, restarted = plain[0], [treatment for treatment in plain if treatment.restart]
     if baseline.restart:

@@ -1,11 +1,11 @@
 """What does a mesh cost as it grows: three tiers, 30 to 600 endpoints, each with its own sidecar?
 
-The rate is the same at every size by default, so that endpoints are the only thing that grows; with
-``rate_per_replica`` it grows with them, as in the study that took 64 rented nodes and 100 requests a second for
-each load generator. One machine holds a fraction of that: the title says "reduced rate". On a cluster the roles are
-three Deployments, each load-generator pod sends its own share, and the mesh is a real one.
+By default the rate is the same at every size, so that only the endpoints grow. With ``rate_per_replica`` it grows with
+them, as in the study on 64 rented nodes with 100 requests per second for each load generator. One machine carries a
+fraction of that, and the title then contains "reduced rate". On a cluster the roles are three Deployments, each
+load-generator pod sends its own share, and the mesh is a real one.
 
-``unused_services`` are crossed with the sizes: what a service costs the proxies that never call it.
+``unused_services`` are crossed with the sizes, for the cost of a service to proxies that never call it.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ SETTINGS = Taken(
 )
 
 
-# quick: six blocks are the least in which one contrast can be called, and three sizes the least that show a bend; 600
-# requests are enough for a p50. standard: 10 000, for a p99. The warm-up sends two requests over each connection
-# (fortio's trial is one), which opens both connections that spread = 2 has. Connections take a generator's time before
-# and after the load: with 200, both took 60 s of a block of 82 s, where 36 s were asked for (two cores).
+# quick: one contrast needs six blocks, and a bend three sizes; 600 requests are enough for a p50. standard: 10 000, for
+# a p99. The warm-up sends two requests over each connection (fortio's trial is one), which opens both connections of
+# spread = 2. Opening and closing connections takes time as well: with 200 of them the generator took 60 s of a block of
+# 82 s, although 36 s of load were asked for (two cores).
 PROFILES = {
     "quick": common.Profile(blocks=6, rps=0, connections=100, duration_s=3, warmup_s=0.5),
     "standard": common.Profile(blocks=8, rps=0, connections=200, duration_s=51, warmup_s=5),
@@ -48,7 +48,7 @@ SIZES = {
     "full": (30, 75, 150, 225, 300, 450, 600),
 }
 RATES = {"quick": (200.0,), "standard": (200.0,), "full": (100.0, 200.0, 400.0)}
-# With and without the configuration of what a proxy does not call (Istio: its Sidecar resource).
+# With and without the configuration of services that a proxy does not call (in Istio by the Sidecar resource).
 TREATMENTS = {"local": ("sidecar+mtls", "sidecar+mtls+scoped"), "kubernetes": ("istio+mtls", "istio+mtls+scoped")}
 PRIMARY = {"quick": ("latency_net_p50_s", "path_cpu_s_per_request")}
 PRIMARY_LONG = ("latency_net_p50_s", "latency_net_p99_s", "path_cpu_s_per_request")
@@ -77,12 +77,12 @@ def build(settings: Settings) -> Study:
 
 
 def loads_of(settings: Settings) -> tuple[Load, ...]:
-    """One load for every size and rate, sizes ascending."""
+    """Return one load for every size and rate, sizes ascending."""
     sizes, unused = sorted({*(settings.sizes or SIZES[settings.profile])}), sorted({*settings.unused_services})
     if len(sizes) < 2 and len(unused) < 2:
         raise UsageError(f"sizes = {settings.sizes}: must be two or more, or unused_services must")
     if len(unused) > 1 and settings.order == "growing":
-        raise UsageError("order = 'growing': keeps one deployment all along; take one number of unused_services")
+        raise UsageError("order = 'growing': keeps one deployment for all sizes; take one number of unused_services")
     each = settings.rate_per_replica
     if each and settings.rates:
         raise UsageError("rates and rate_per_replica: give one of them, the other follows from it")
@@ -93,7 +93,7 @@ def loads_of(settings: Settings) -> tuple[Load, ...]:
 
 
 def _load(replicas: int, rps: float, settings: Settings) -> Load:
-    """Every endpoint gets the same number of connections, and each connection has time to wait out the holds."""
+    """Every endpoint gets the same number of connections, and each connection has time to wait for the holds."""
     round_trip_s = 2 * settings.hold_ms / 1e3 + 0.1
     fields = common.common_fields(settings, PROFILES[settings.profile])
     least = max(fields["connections"], math.ceil(round(1.5 * rps * round_trip_s, 6)))

@@ -1,7 +1,7 @@
-"""How much each treatment carries, searched or under a rate that rises, and its latency at a given share of that.
+"""The capacity of each treatment, from a search or a rising rate, and its latency at a share of that capacity.
 
-At one rate two treatments stand at different shares of what they can do, which is part of the difference between
-them; at the same share they can be compared as users of a mesh that is sized to its load meet them.
+At one rate, treatments run at different shares of their capacity, which is part of the difference between them. At the
+same share they compare as they do for users who size a mesh to its load.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -21,15 +22,15 @@ from meshtrial.design.responses import PERCENTILES
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import GENERATOR_GATES, RunRecord
 from meshtrial.report import frames, palette, sheet, wording
-from meshtrial.report.figure import Columns, Figure, alt_text
-from meshtrial.report.figures.common import empty, estimate, log_axis
+from meshtrial.report.figure import Columns, Figure, alt_text, empty
 from meshtrial.report.palette import INK
+from meshtrial.report.sheet import estimate, log_axis
 from meshtrial.stats import Capacity, LoadStep
 from meshtrial.stats import capacity as capacity_of
 
 _BIN = 0.1
-_SHOWN = {f"latency_{key}_s": PERCENTILES[key].label for key in ("p50", "p99")}  # what a search records
-# The numbers drawn of a ramp, in their units.
+_LABELS = {f"latency_{key}_s": PERCENTILES[key].label for key in ("p50", "p99")}  # what a search records
+# The drawn numbers of a ramp in their units.
 _STEPS = {
     "asked / rps": pl.col("asked_rps"),
     "achieved / rps": pl.col("achieved_rps"),
@@ -44,8 +45,8 @@ _STEP_LATENCIES = (
 
 
 @dataclass(frozen=True)
-class _Carried:
-    """One treatment's searches, a run each."""
+class _Searched:
+    """The capacity searches of one treatment, one per run."""
 
     treatment: str
     capacity: Capacity
@@ -55,37 +56,37 @@ class _Carried:
 
 
 def capacity(data: StudyData) -> Figure:
-    """Capacity with its interval by treatment, and latency against the share of it."""
+    """Draw each treatment's capacity with its interval, and latency by the share of that capacity."""
     runs = [run for run in data.included_runs() if "search" in run.extra]
     if not runs:
-        return empty("No search for a capacity takes part in the inference: see the checks under validity.")
+        return empty("No capacity search is used in the inference: see the checks under validity.")
     names = frames.order(data, [run.treatment for run in runs])
-    carried = [_carried([run for run in runs if run.treatment == name]) for name in names]
+    searched = [_searched([run for run in runs if run.treatment == name]) for name in names]
     points = _points(data, runs)
     step = max(float(run.extra["search"]["resolution"]) for run in runs)
     caption = (
-        "Above: the highest rate that was kept and then confirmed in a longer stage, median over fresh deployments "
-        f"with the interval of the sign test; a search stops at steps of {wording.declared_percent(step)}, which the "
-        "interval includes. Open: the closed-loop maximum, which has no schedule to keep. "
-        "Below: latency of every step that was held up to there, by its share of the same deployment's capacity, and "
-        "of the study's fixed rates. Lines join medians. Where generators, proxies and app share one machine, this is "
-        "what they carry together." + _limits(carried)
+        "Above: the highest rate that was sustained and then confirmed in a longer stage, median over new deployments "
+        "with the interval of the sign test. A search ends at steps of "
+        f"{wording.declared_percent(step)}, which the interval includes. Open: the closed-loop maximum, which has no "
+        "schedule. Below: latency of every step passed up to the capacity, by its share of the same deployment's "
+        "capacity, and latency at the study's fixed rates. Lines join medians. If generators, proxies and app share "
+        "one machine, this is their joint capacity." + _limits(searched)
     )
-    seen = "Capacity in requests a second"
-    return Figure.of(lambda: _draw(data, carried, points), carried, _COLUMNS, seen, _says, caption)
+    draw = partial(_draw, data, searched, points)
+    return Figure.from_rows(draw, searched, _COLUMNS, "Capacity in requests per second", _describe, caption)
 
 
-def _carried(runs: Sequence[RunRecord]) -> _Carried:
+def _searched(runs: Sequence[RunRecord]) -> _Searched:
     ladders = []
     for run in runs:
-        found = run.extra["search"]
-        ladder = [LoadStep(float(found["low_rps"]), 1.0)]
-        if found["high_rps"] is not None:
-            ladder.append(LoadStep(float(found["high_rps"]), 0.0))
+        search = run.extra["search"]
+        ladder = [LoadStep(float(search["low_rps"]), 1.0)]
+        if search["high_rps"] is not None:
+            ladder.append(LoadStep(float(search["high_rps"]), 0.0))
         ladders.append(ladder)
     shares = [step["generator_cpu"] for run in runs for step in _steps(run) if step["stage"] == "confirm"]
     known = [float(share) for share in shares if share is not None]
-    return _Carried(
+    return _Searched(
         runs[0].treatment,
         capacity_of(ladders),
         median(run.responses["closed_loop_rps"] for run in runs),
@@ -99,20 +100,20 @@ def _steps(run: RunRecord) -> list[Mapping[str, Any]]:
 
 
 def _points(data: StudyData, searches: Sequence[RunRecord]) -> pl.DataFrame:
-    """One row per held step or a run at a fixed rate: treatment, share of the capacity, quantile, milliseconds."""
+    """Return one row per passed step and per run at a fixed rate: treatment, share of capacity, quantile, ms."""
     capacities = {(run.repetition, run.treatment): float(run.extra["search"]["low_rps"]) for run in searches}
     rows: list[tuple[str, float, str, float]] = []
     for run in searches:
-        own = capacities[run.repetition, run.treatment]
+        capacity = capacities[run.repetition, run.treatment]
         for step in _steps(run):
-            # What a short step kept above the confirmed rate was luck.
-            if step["rate_rps"] and not step["failed"] and step["rate_rps"] <= own:
-                rows += _latencies(run.treatment, float(step["rate_rps"]) / own, step)
+            # A short step that passed above the confirmed rate passed by chance.
+            if step["rate_rps"] and not step["failed"] and step["rate_rps"] <= capacity:
+                rows += _latencies(run.treatment, float(step["rate_rps"]) / capacity, step)
     for run in data.included_runs():
-        found = capacities.get((run.repetition, run.treatment))
+        own_capacity = capacities.get((run.repetition, run.treatment))
         rate = data.plan.study.load(run.load).asked_rps
-        if found and rate and "search" not in run.extra:
-            rows += _latencies(run.treatment, rate / found, run.responses)
+        if own_capacity and rate and "search" not in run.extra:
+            rows += _latencies(run.treatment, rate / own_capacity, run.responses)
     schema = {"treatment": pl.String, "share": pl.Float64, "quantile": pl.String, "ms": pl.Float64}
     return pl.DataFrame(rows, schema=schema, orient="row")
 
@@ -120,65 +121,65 @@ def _points(data: StudyData, searches: Sequence[RunRecord]) -> pl.DataFrame:
 def _latencies(treatment: str, share: float, values: Mapping[str, Any]) -> list[tuple[str, float, str, float]]:
     return [
         (treatment, share, label, 1e3 * float(values[name]))
-        for name, label in _SHOWN.items()
+        for name, label in _LABELS.items()
         if values.get(name) is not None
     ]
 
 
-def _draw(data: StudyData, carried: Sequence[_Carried], points: pl.DataFrame) -> Canvas:
+def _draw(data: StudyData, searched: Sequence[_Searched], points: pl.DataFrame) -> Canvas:
     looks = palette.looks(data.plan.study)
-    quantiles = [label for label in _SHOWN.values() if label in points["quantile"]]
-    figure, axes = sheet.panels([0.9 + sheet.ROW_IN * len(carried), *([2.5] * len(quantiles))])
-    _intervals(axes[0], carried, looks)
+    quantiles = [label for label in _LABELS.values() if label in points["quantile"]]
+    figure, axes = sheet.panels([0.9 + sheet.ROW_IN * len(searched), *([2.5] * len(quantiles))])
+    _intervals(axes[0], searched, looks)
     for axis, label in zip(axes[1:], quantiles, strict=True):
         _against_share(data, axis, points.filter(quantile=label))
         axis.set_ylabel(f"{label} / ms")
     if quantiles:
-        sheet.key(axes[1], [looks[one.treatment] for one in carried])
+        sheet.key(axes[1], [looks[one.treatment] for one in searched])
         axes[-1].set_xlabel("share of the treatment's own capacity / %")
     return figure
 
 
-def _intervals(axis: Axes, carried: Sequence[_Carried], looks: palette.Styles) -> None:
-    largest = max(max(one.capacity.estimate, one.closed_rps) for one in carried)
-    for place, one in enumerate(carried):
+def _intervals(axis: Axes, searched: Sequence[_Searched], looks: palette.Styles) -> None:
+    largest = max(max(one.capacity.estimate, one.closed_rps) for one in searched)
+    for place, one in enumerate(searched):
         look = looks[one.treatment]
         ends = (one.capacity.low, min(one.capacity.high, 1.1 * largest))
         estimate(axis, place, ends, one.capacity.estimate, look)
         axis.plot([one.closed_rps], [place], **look.marks(6) | {"markerfacecolor": palette.PAPER})
-    names = [one.treatment for one in carried]
+    names = [one.treatment for one in searched]
     sheet.rows(axis, names, [looks[name].colour for name in names])
     axis.set_xlim(0, None)
     axis.xaxis.set_major_formatter(lambda value, _: wording.count(value))
-    axis.set_xlabel("requests a second")
+    axis.set_xlabel("requests per second")
 
 
 def _against_share(data: StudyData, axis: Axes, points: pl.DataFrame) -> None:
-    for look, mine in frames.by_treatment(data, points):
-        axis.plot(100 * mine["share"], mine["ms"], **look.marks(3.5), alpha=0.45)
-        bins = mine.group_by((pl.col("share") / _BIN).floor().alias("bin"))
+    for look, rows in frames.by_treatment(data, points):
+        axis.plot(100 * rows["share"], rows["ms"], **look.marks(3.5), alpha=0.45)
+        bins = rows.group_by((pl.col("share") / _BIN).floor().alias("bin"))
         line = bins.agg(pl.col("share", "ms").median()).sort("bin")
         axis.plot(100 * line["share"], line["ms"], **look.line())
     axis.axvline(100, color=INK, linewidth=0.9)
     log_axis(axis, "y", min(points["ms"]) / 1.2, max(points["ms"]) * 1.2)
 
 
-def _limits(carried: Sequence[_Carried]) -> str:
-    stopped = [one.treatment for one in carried if GENERATOR_GATES.intersection(one.limited_by)]
+def _limits(searched: Sequence[_Searched]) -> str:
+    stopped = [one.treatment for one in searched if GENERATOR_GATES.intersection(one.limited_by)]
     if not stopped:
         return ""
     return (
-        f" At {wording.listing(stopped)} the load generator reached its own limit in some searches: "
-        "the capacity there is at least what is shown."
+        f" In some searches of {wording.listing(stopped)} the load generator reached its own limit: "
+        "the capacity there is at least the value shown."
     )
 
 
-def _says(one: _Carried) -> str:
-    shown = (wording.number(value) for value in (one.capacity.estimate, one.capacity.low, one.capacity.high))
-    return "{} {} ({} to {})".format(one.treatment, *shown) + f", closed loop {wording.number(one.closed_rps)}"
+def _describe(one: _Searched) -> str:
+    numbers = (wording.number(value) for value in (one.capacity.estimate, one.capacity.low, one.capacity.high))
+    return "{} {} ({} to {})".format(one.treatment, *numbers) + f", closed loop {wording.number(one.closed_rps)}"
 
 
-_COLUMNS: Columns[_Carried] = {
+_COLUMNS: Columns[_Searched] = {
     "treatment": lambda one: one.treatment,
     "capacity / rps": lambda one: one.capacity.estimate,
     "low / rps": lambda one: one.capacity.low,
@@ -192,50 +193,50 @@ _COLUMNS: Columns[_Carried] = {
 
 
 def ramp(data: StudyData, load: str = "") -> Figure:
-    """Every included run of a rising rate, one dot per step, and the median over the runs.
+    """Draw every included run of a rising rate: one dot per step, and the median over the runs.
 
     Parameters
     ----------
     data : StudyData
     load : str, optional
-        Label of a load; the last that rises without it.
+        Label of a load; default: the last with a rising rate.
     """
     rising = [one.label for one in data.plan.study.loads if isinstance(one, Ramp)]
     load = load or next(iter(reversed(rising)), "")
     rows = _steps_of_ramps(data, load)
     if rows.is_empty():
-        return empty("No run that takes part in the inference had a rising rate.")
+        return empty("No run used in the inference had a rising rate.")
     rates = rows.group_by("treatment", "asked_rps").agg(pl.col("achieved_rps", "p50_s", "p99_s").median())
     medians = rates.sort("treatment", "asked_rps")
     caption = (
-        "Above: what was achieved of the rate that was asked for in each step; on the line it was kept. Below: "
-        "latencies of each step's requests from the schedule, where at least ten lie beyond the quantile. A dot is a "
-        "step of a run, the line their median; it describes and decides nothing."
+        "Above: the achieved rate against the requested rate in each step; on the line they are equal. Below: latency "
+        "of each step's requests from the schedule, if at least ten lie beyond the quantile. Each dot is a step of a "
+        "run, lines are medians. The figure describes the runs and decides nothing."
     )
-    alt, drawn = _alt_of_ramp(data, medians), medians.select("treatment", **_STEPS)
-    return Figure(lambda: _draw_ramp(data, rows, medians), alt, caption, drawn)
+    alt, table = _alt_of_ramp(data, medians), medians.select("treatment", **_STEPS)
+    return Figure(lambda: _draw_ramp(data, rows, medians), alt, caption, table)
 
 
 def _steps_of_ramps(data: StudyData, load: str) -> pl.DataFrame:
-    found = [
+    steps = [
         {"treatment": run.treatment, **{name: step[name] for name in _OF_STEP}}
         for run in data.included_runs()
         if run.load == load
         for step in run.extra.get("ramp", ())
     ]
-    return pl.DataFrame(found, schema={"treatment": pl.String, **dict.fromkeys(_OF_STEP, pl.Float64)})
+    return pl.DataFrame(steps, schema={"treatment": pl.String, **dict.fromkeys(_OF_STEP, pl.Float64)})
 
 
 def _draw_ramp(data: StudyData, rows: pl.DataFrame, medians: pl.DataFrame) -> Canvas:
-    shown = [(name, title) for name, title in _STEP_LATENCIES if rows[name].drop_nulls().len()]
-    figure, axes = sheet.panels([2.6, *[1.9] * len(shown)], sharex=True)
+    latencies = [(name, title) for name, title in _STEP_LATENCIES if rows[name].drop_nulls().len()]
+    figure, axes = sheet.panels([2.6, *[1.9] * len(latencies)], sharex=True)
     most = max(rows["asked_rps"])
     axes[0].plot([0, most], [0, most], color=INK, linewidth=0.8, zorder=0)
-    panels = [("achieved_rps", "requests a second achieved", 1.0), *((name, title, 1e3) for name, title in shown)]
+    panels = [("achieved_rps", "achieved requests per second", 1.0), *((name, title, 1e3) for name, title in latencies)]
     for axis, (name, title, scale) in zip(axes, panels, strict=True):
-        for look, mine in frames.by_treatment(data, rows):
+        for look, runs in frames.by_treatment(data, rows):
             line = medians.filter(treatment=look.name)
-            axis.plot(mine["asked_rps"], mine[name] * scale, **look.marks(3.5), alpha=0.45)
+            axis.plot(runs["asked_rps"], runs[name] * scale, **look.marks(3.5), alpha=0.45)
             axis.plot(line["asked_rps"], line[name] * scale, **look.line())
         axis.set_title(title, loc="left")
         if scale != 1:
@@ -244,14 +245,14 @@ def _draw_ramp(data: StudyData, rows: pl.DataFrame, medians: pl.DataFrame) -> Ca
     axes[0].set_ylim(bottom=0)
     axes[0].set_xlim(0, 1.04 * most)
     sheet.key(axes[0], [look for look, _ in frames.by_treatment(data, rows)])
-    axes[-1].set_xlabel("requests a second asked")
+    axes[-1].set_xlabel("requested requests per second")
     return figure
 
 
 def _alt_of_ramp(data: StudyData, medians: pl.DataFrame) -> str:
-    said = []
-    for look, mine in frames.by_treatment(data, medians):
-        last = mine.row(-1, named=True)
+    parts = []
+    for look, rows in frames.by_treatment(data, medians):
+        last = rows.row(-1, named=True)
         asked, achieved = (wording.number(last[name]) for name in ("asked_rps", "achieved_rps"))
-        said.append(f"{look.name} achieved {achieved} of {asked} in the last step")
-    return alt_text("Achieved against asked rate, step by step, medians over the runs", said)
+        parts.append(f"{look.name} achieved {achieved} of {asked} in the last step")
+    return alt_text("Achieved against requested rate, step by step, medians over the runs", parts)

@@ -1,8 +1,8 @@
-"""Effects with their intervals against the margin: the figure that a verdict can be read off, and all at a glance.
+"""Effects with their intervals against the margin: forest plots, the picture of a first screen, and pairs.
 
-At a glance, for a first screen, columns are responses and rows are treatments, one panel below another where loads or
-baselines differ. What a mark is worth in words stands in the table of verdicts and in the forest plot; there the eye
-compares treatments.
+The picture of a first screen has a column per response and a row per treatment, so that the eye compares treatments;
+loads and baselines are panels below one another. The verdicts in words are in the forest plot and in the table. Pairs
+of treatments are a matrix.
 """
 
 from __future__ import annotations
@@ -13,24 +13,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure as Canvas
 
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, palette, sheet, svg, wording
-from meshtrial.report.figure import Columns, Figure
-from meshtrial.report.figures.common import added_axis, empty, estimate, factor_axis
+from meshtrial.report.figure import Columns, Figure, empty
 from meshtrial.report.frames import Contrasts
-from meshtrial.report.palette import INK
-from meshtrial.report.tables.between import letter
+from meshtrial.report.palette import GREY, HUES, INK
+from meshtrial.report.sheet import added_axis, estimate, factor_axis
+from meshtrial.vocabulary import BETWEEN
 
-MOST_ROWS = 18  # of a picture that is taken in at once
-_GLANCE_IN = 0.36  # of a row with its name over it
-_TITLE_IN = 0.105  # of a letter of a panel's title
+MOST_ROWS = 18  # rows that a first screen has room for
+_GLANCE_IN = 0.36  # height of such a row with its name above it
+_TITLE_IN = 0.105  # width of a letter in a panel's title
 _DOTTED = (
-    "The A/A twin is the baseline deployed a second time: dotted lines carry the ends of its interval, what noise "
-    "alone does, to the other rows."
+    "The A/A twin is the baseline deployed a second time. Dotted lines extend the ends of its interval, which noise "
+    "alone produced, to the other rows."
 )
 _COLUMNS: Columns[VerdictRow] = {
     "treatment": wording.treatment,
@@ -47,13 +49,13 @@ _COLUMNS: Columns[VerdictRow] = {
     "margin / %": lambda row: None if row.by_difference or row.margin is None else 100 * row.margin,
 }
 _TWO = (
-    " A and B are two studies: what one deployed, the other may lack. They share no block, so a difference between "
-    "them may be the day as well as anything else; mt.tables.between says what agrees."
+    " A and B are two studies; either may have treatments that the other lacks. They share no block, so a difference "
+    "between them may come from the day or from anything else. mt.tables.between shows where they agree."
 )
 
 
 def columns_of(rows: Sequence[VerdictRow]) -> Columns[VerdictRow]:
-    """The numbers of these rows; what is added, and a margin of that, in a column for each of their units."""
+    """Return the columns of these rows' numbers, with added amounts and their margins in a column per unit."""
     columns = dict(_COLUMNS)
     for unit in dict.fromkeys(wording.unit(wording.response_of(row)) for row in rows):
         for place, name in enumerate(("added", "added low", "added high", "margin")):
@@ -62,46 +64,46 @@ def columns_of(rows: Sequence[VerdictRow]) -> Columns[VerdictRow]:
 
 
 def _in_unit(unit: str, place: int, row: VerdictRow) -> float | None:
-    """What is added, the ends of its interval, and the margin; nothing in another response's unit."""
+    """Return the added amount, an end of its interval or its margin; None in the unit of another response."""
     response = wording.response_of(row)
     margin = row.margin * response.scale if row.by_difference and row.margin is not None else None
     return (*frames.differences(row), margin)[place] if wording.unit(response) == unit else None
 
 
 def forest(data: StudyData, load: str | None = None) -> Figure:
-    """Every primary contrast of a study: effect on the scale of its verdict, interval, margin, verdict.
+    """Draw every primary contrast of a study: effect on the scale of its verdict, interval, margin, verdict.
 
     Parameters
     ----------
     data : StudyData
     load : str, optional
-        One load's label; all loads without it.
+        Label of a load; default: all loads.
     """
     return forest_of(frames.contrasts(data, load=load, primary=True, family=""))
 
 
 def forest_of(contrasts: Contrasts, note: str = "") -> Figure:
-    """The same of any verdict rows, one panel per response, load and baseline; ``note`` ends its caption."""
+    """Draw any verdict rows, one panel per response, load and baseline; ``note`` ends the caption."""
     panels = contrasts.panels("load", "response", "baseline")
-    shown = [panel for panel in panels if any(map(contrasts.reported, panel.rows))]
-    if not shown:
+    reported = [panel for panel in panels if any(map(contrasts.reported, panel.rows))]
+    if not reported:
         return empty("No verdict of a primary response has been computed yet.")
-    rows = [row for panel in shown for row in panel.rows]
+    rows = [row for panel in reported for row in panel.rows]
     caption = (
-        f"{_what(shown)} {_base(contrasts)} (Hodges-Lehmann) with its interval. The shaded band is the margin: "
-        f"{_margin_words(rows)}. Right of the line is more."
+        f"{_effect_phrase(reported)} {_base(contrasts)} (Hodges-Lehmann) with its interval. The shaded band is the "
+        f"margin: {_margin_phrase(rows)}. Right of the line is more."
     )
     if any(row.twin for row in rows):
         caption += f" {_DOTTED}"
-    absent = [panel.rows[0] for panel in panels if panel not in shown]
+    absent = [panel.rows[0] for panel in panels if panel not in reported]
     if absent:
         named = wording.listing([f"{wording.short_label(row.response)} at {row.load}" for row in absent])
-        caption += f" Not reported, and not drawn: {named}."
-    return _figure(lambda: _draw(contrasts, shown), rows, caption + note)
+        caption += f" Not reported and not drawn: {named}."
+    return _figure(lambda: _draw(contrasts, reported), rows, caption + note)
 
 
 def two_studies(data: StudyData, other: StudyData) -> Figure:
-    """Every primary contrast of two studies: effect, interval, margin, verdict.
+    """Draw every primary contrast of two studies: effect, interval, margin, verdict.
 
     Parameters
     ----------
@@ -110,25 +112,25 @@ def two_studies(data: StudyData, other: StudyData) -> Figure:
     other : StudyData
         Study B.
     """
-    own = [frames.contrasts(one, primary=True, family="") for one in (data, other)]
-    found = [_lettered(contrasts, letter(n)) for n, contrasts in enumerate(own)]
-    loads = tuple(dict.fromkeys(load for contrasts in found for load in contrasts.loads))
-    looks = palette.Styles((name, look) for contrasts in found for name, look in contrasts.looks.items())
-    responses = list(dict.fromkeys(row.response for one in own for row in one.rows))
-    treatments = list(dict.fromkeys(name for one in own for name in one.looks))
+    studies = [frames.contrasts(one, primary=True, family="") for one in (data, other)]
+    lettered = [_lettered(contrasts, frames.letter(n)) for n, contrasts in enumerate(studies)]
+    loads = tuple(dict.fromkeys(load for contrasts in lettered for load in contrasts.loads))
+    looks = palette.Styles((name, look) for contrasts in lettered for name, look in contrasts.looks.items())
+    responses = list(dict.fromkeys(row.response for one in studies for row in one.rows))
+    treatments = list(dict.fromkeys(name for one in studies for name in one.looks))
 
-    def place(row: VerdictRow) -> tuple[object, ...]:
+    def sort_key(row: VerdictRow) -> tuple[object, ...]:
         name = row.treatment.rpartition(" ")[0]
         return loads.index(row.load), responses.index(row.response), row.baseline, not row.twin, treatments.index(name)
 
-    # Stable: of a treatment that both deployed, A stands over B.
-    rows = sorted((row for contrasts in found for row in contrasts.rows), key=place)
-    missing = frozenset().union(*(contrasts.unreported for contrasts in found))
+    # The sort is stable: a treatment that both studies have is listed as A, then B.
+    rows = sorted((row for contrasts in lettered for row in contrasts.rows), key=sort_key)
+    missing = frozenset().union(*(contrasts.unreported for contrasts in lettered))
     return forest_of(Contrasts(tuple(rows), looks, loads, missing), _TWO)
 
 
 def _lettered(contrasts: Contrasts, name: str) -> Contrasts:
-    """Its treatments with the study's letter behind them; what they are compared with keeps its name."""
+    """Append the study's letter to the names of its treatments; baselines keep their names."""
     return replace(
         contrasts,
         rows=tuple(replace(row, treatment=f"{row.treatment} {name}") for row in contrasts.rows),
@@ -139,33 +141,32 @@ def _lettered(contrasts: Contrasts, name: str) -> Contrasts:
     )
 
 
-def _added(rows: Sequence[VerdictRow]) -> bool:
-    """Whether what is added is drawn of these rows: their verdicts are of it, and of no ratio."""
+def _by_difference(rows: Sequence[VerdictRow]) -> bool:
+    """Whether the verdicts of these rows are on added amounts rather than ratios."""
     compared = [row for row in rows if row.n_blocks]
     return bool(compared) and all(row.by_difference for row in compared)
 
 
-def _what(panels: Sequence[Contrasts]) -> str:
-    """What the panels show, on the way to the name of a baseline."""
-    kinds = {_added(panel.rows) for panel in panels}
+def _effect_phrase(panels: Sequence[Contrasts]) -> str:
+    """Return the beginning of a caption, which a baseline's name completes."""
+    kinds = {_by_difference(panel.rows) for panel in panels}
     if len(kinds) > 1:
-        return "What each treatment adds to, or where there is an × its ratio to,"
-    return "What each treatment adds to" if kinds == {True} else "Ratio of each treatment to"
+        return "Amount that each treatment adds to, or, on axes with ×, its ratio to,"
+    return "Amount that each treatment adds to" if kinds == {True} else "Ratio of each treatment to"
 
 
 def _base(contrasts: Contrasts) -> str:
-    """What treatments are compared with."""
     return contrasts.baselines[0] if len(contrasts.baselines) == 1 else "its baseline"
 
 
-def _margin_words(rows: Sequence[VerdictRow]) -> str:
-    """What the margin is: declared before the runs, or chosen after them."""
-    return f"what {'is taken as' if any(row.after_the_fact for row in rows) else 'was declared'} too small to matter"
+def _margin_phrase(rows: Sequence[VerdictRow]) -> str:
+    """Return what the margin is: declared before the runs, or chosen after them."""
+    return f"effects {'taken' if any(row.after_the_fact for row in rows) else 'declared'} to be too small to matter"
 
 
 @dataclass(frozen=True)
-class _Drawn:
-    """A row's effect in the units of its axis; an end that the axis cannot hold is None."""
+class _AxisEffect:
+    """A row's effect in the units of its axis; an end that the axis cannot show is None."""
 
     estimate: float
     low: float | None
@@ -176,20 +177,20 @@ class _Drawn:
         return self.low, self.high
 
 
-def _drawn(row: VerdictRow, added: bool) -> _Drawn | None:
-    """What of a row an axis can show; None where its effect is the other one, or there is none."""
+def _axis_effect(row: VerdictRow, added: bool) -> _AxisEffect | None:
+    """Return the effect that an axis of added amounts or of ratios can show, or None if the row has none."""
     if not row.n_blocks or row.by_difference != added:
         return None
-    # A logarithmic axis has no place for zero.
+    # A logarithmic axis cannot show zero.
     middle, low, high = (end if added or (end and end > 0) else None for end in frames.effect(row))
-    return None if middle is None else _Drawn(middle, low, high)
+    return None if middle is None else _AxisEffect(middle, low, high)
 
 
 def _axis(axis: Axes, rows: Sequence[VerdictRow], ticks: int) -> None:
-    """An axis that has room for these effects, their intervals and margins."""
-    added = _added(rows)
-    drawn = [found for row in rows if (found := _drawn(row, added))]
-    ends = [end for one in drawn for end in (one.estimate, *one.ends) if end is not None and math.isfinite(end)]
+    """Scale an axis to these rows' effects, intervals and margins."""
+    added = _by_difference(rows)
+    effects = [effect for row in rows if (effect := _axis_effect(row, added))]
+    ends = [end for one in effects for end in (one.estimate, *one.ends) if end is not None and math.isfinite(end)]
     ends += [end for row in rows for end in _band(row, added)]
     if not added:
         low, high = (math.log(end) for end in (min([0.9, *ends]), max([1.1, *ends])))
@@ -202,30 +203,30 @@ def _axis(axis: Axes, rows: Sequence[VerdictRow], ticks: int) -> None:
 
 
 def _background(axis: Axes, rows: Sequence[VerdictRow], added: bool) -> None:
-    """The margin's band, the line of no change, and how far the A/A twin's interval reaches."""
+    """Draw the margin's band, the line of no change, and the ends of the A/A twin's interval."""
     band = next((ends for row in rows if (ends := _band(row, added))), ())
     if band:
         axis.axvspan(*band, color=INK, alpha=0.09, linewidth=0)
     axis.axvline(0 if added else 1, color=INK, linewidth=0.9)
-    twins = (found for row in rows if row.twin and (found := _drawn(row, added)))
+    twins = (effect for row in rows if row.twin and (effect := _axis_effect(row, added)))
     for end in (end for twin in twins for end in twin.ends if end is not None):
         axis.axvline(end, color=palette.GREY, linewidth=0.9, linestyle=(0, (1, 1.8)))
 
 
 def _tip(row: VerdictRow) -> str:
-    """What a mark says when a pointer rests on it."""
-    said = (
+    """Return the text of a mark under the pointer."""
+    parts = (
         f"{wording.treatment(row)} against {row.baseline}",
         _numbers(row),
         wording.other_effect(row),
         wording.verdict_text(row),
     )
-    return ", ".join(filter(None, said))
+    return ", ".join(filter(None, parts))
 
 
 def unit_of(rows: Sequence[VerdictRow]) -> str:
-    """The unit of an axis of what is added, as a title ends with it; nothing of a ratio's."""
-    unit = wording.unit(wording.response_of(rows[0])) if _added(rows) else ""
+    """Return the unit of an axis of added amounts as the end of its title; nothing for ratios."""
+    unit = wording.unit(wording.response_of(rows[0])) if _by_difference(rows) else ""
     return f", in {unit}" if unit else ""
 
 
@@ -242,36 +243,51 @@ def _draw(contrasts: Contrasts, panels: Sequence[Contrasts]) -> Canvas:
     figure, axes = sheet.panels([0.62 + sheet.ROW_IN * len(panel.rows) for panel in panels])
     for axis, panel in zip(axes, panels, strict=True):
         names = [row.treatment for row in panel.rows]
+        added = _by_difference(panel.rows)
         axis.set_title(contrasts.title(panel.rows[0], wording.typical(panel.rows[0]) + unit_of(panel.rows)))
         _axis(axis, panel.rows, sheet.TICKS)
-        _background(axis, panel.rows, _added(panel.rows))
+        _background(axis, panel.rows, added)
         sheet.rows(axis, names, [contrasts.looks[row.treatment].colour for row in panel.rows])
         for place, row in enumerate(panel.rows):
-            _row(axis, place, row, _added(panel.rows), contrasts.looks[row.treatment])
+            _row(axis, place, row, added, contrasts.looks[row.treatment])
         axis.spines["left"].set_visible(False)
-    said = "added to" if _added(panels[-1].rows) else "ratio to"
-    axes[-1].set_xlabel(f"{said} {_base(contrasts)}" + ("" if said == "added to" else " (log scale)"))
+    base = _base(contrasts)
+    label = f"added to {base}" if _by_difference(panels[-1].rows) else f"ratio to {base} (log scale)"
+    axes[-1].set_xlabel(label)
     return figure
 
 
 def _row(axis: Axes, place: int, row: VerdictRow, added: bool, look: palette.TreatmentStyle) -> None:
-    mark, beside = row.verdict, axis.get_yaxis_transform()
-    # The name stands to the left on this line. How large a new study would be stands in the table too.
-    said = f"{mark.glyph} {wording.verdict_text(row, brief=True)}".replace("(a new study of about ", "(new study: ")
+    verdict, beside = row.verdict, axis.get_yaxis_transform()
+    # The verdict shares the line with the treatment's name, so the longest text that fits is taken.
+    text = f"{verdict.glyph} {wording.verdict_text(row, brief=True)}".replace("(a new study of about ", "(new study: ")
     change = f"{wording.effect(row)}  " if row.n_blocks else ""
-    texts = (change + said, f"{change}{mark.glyph} {mark}", f"{mark.glyph} {mark}")
-    text = next((one for one in texts if sheet.holds(row.treatment, one)), mark.glyph)
+    texts = (change + text, f"{change}{verdict.glyph} {verdict}", f"{verdict.glyph} {verdict}")
+    text = next((one for one in texts if sheet.fits_on_line(row.treatment, one)), verdict.glyph)
     axis.text(1, place - 0.38, text, transform=beside, ha="right", size=sheet.SMALL, gid="halo")
-    drawn = _drawn(row, added)
-    if drawn is None:
-        axis.plot([0.02], [place], marker=mark.marker, color=look.colour, transform=beside, clip_on=False)
+    effect = _axis_effect(row, added)
+    if effect is None:
+        axis.plot([0.02], [place], marker=verdict.marker, color=look.colour, transform=beside, clip_on=False)
         axis.text(0.05, place, _why_not_drawn(row), transform=beside, va="center", size=sheet.SMALL, gid="halo")
         return
     left, right = axis.get_xlim()
-    ends = [left if drawn.low is None else drawn.low, right if drawn.high is None else drawn.high]
+    ends = [left if effect.low is None else effect.low, right if effect.high is None else effect.high]
     for end in ends:
         axis.plot([end, end], [place - 0.13, place + 0.13], color=look.colour, linewidth=1.2)
-    estimate(axis, place, ends, drawn.estimate, look, marker=mark.marker, filled=mark.filled, size=7.5, said=_tip(row))
+    _estimate(axis, place, ends, effect, row, look, 7.5)
+
+
+def _estimate(
+    axis: Axes,
+    place: int,
+    ends: Sequence[float],
+    effect: _AxisEffect,
+    row: VerdictRow,
+    look: palette.TreatmentStyle,
+    size: float,
+) -> None:
+    marker, filled = row.verdict.marker, row.verdict.filled
+    estimate(axis, place, ends, effect.estimate, look, marker=marker, filled=filled, size=size, tip=_tip(row))
 
 
 def _numbers(row: VerdictRow) -> str:
@@ -282,58 +298,54 @@ def _why_not_drawn(row: VerdictRow) -> str:
     if row.verdict.standing == "stopped":
         return f"{row.verdict}: no effect is given"
     if row.n_blocks and row.difference is None:
-        return "too many runs rank worst for a size"
+        return "no estimate: too many runs are ranked last"
     if row.difference is not None and row.ratio is None:
-        return f"{row.baseline} has none of it: {wording.added(row)}"
+        return f"{row.baseline} uses none: {wording.added(row)}"
     return "not computed"
 
 
 def _figure(draw: Callable[[], Canvas], rows: Sequence[VerdictRow], caption: str) -> Figure:
-    """A picture of these effects, both of them in its table."""
+    """Return a figure of these effects, whose table has both added amounts and ratios."""
     loads, bases = (list(dict.fromkeys(names)) for names in zip(*((r.load, r.baseline) for r in rows), strict=True))
 
-    def says(row: VerdictRow) -> str:
+    def describe(row: VerdictRow) -> str:
         against = f" against {row.baseline}" if len(bases) > 1 else ""
         load = f" at {row.load}" if len(loads) > 1 else ""
         where = f"{wording.treatment(row)}{against}{load}, {wording.typical(row)}"
         return f"{where}: {_numbers(row) or _why_not_drawn(row)}, {wording.verdict_text(row)}"
 
-    return Figure.of(draw, rows, columns_of(rows), f"Forest plot against {wording.listing(bases)}", says, caption)
+    summary = f"Forest plot against {wording.listing(bases)}"
+    return Figure.from_rows(draw, rows, columns_of(rows), summary, describe, caption)
 
 
 def answer(data: StudyData) -> Figure:
-    """Every primary contrast of a study that a first screen has room for."""
+    """Draw the primary contrasts of a study that a first screen has room for."""
     contrasts = frames.contrasts(data, primary=True, family="")
     contrasts = contrasts.where(contrasts.reported)
     if not contrasts.rows:
         return empty("No verdict of a primary response has been computed yet.")
-    # Contrasts with one baseline at one load: a row of panels.
+    # A group is one row of panels: the contrasts with one baseline at one load.
     groups = contrasts.panels("load", "baseline")
-    shown = groups[:1]
+    chosen = groups[:1]
     for group in groups[1:]:
-        if sum(len(one.treatments) for one in (*shown, group)) > MOST_ROWS:
+        if sum(len(one.treatments) for one in (*chosen, group)) > MOST_ROWS:
             break
-        shown.append(group)
-    drawn = [row for group in shown for row in group.rows]
-    what = _what(contrasts.panels("response"))
+        chosen.append(group)
+    rows = [row for group in chosen for row in group.rows]
     caption = (
-        f"{what} {_base(contrasts)} with its interval. Shaded: the margin, {_margin_words(drawn)}. Filled marks: a "
-        "difference or equivalence was shown; open: it was not."
+        f"{_effect_phrase(contrasts.panels('response'))} {_base(contrasts)} with its interval. Shaded: the margin, "
+        f"{_margin_phrase(rows)}. Filled marks: a difference or equivalence was shown. Open marks: neither was."
     )
-    if any(row.twin for row in drawn):
+    if any(row.twin for row in rows):
         caption += f" {_DOTTED}"
-    if len(shown) < len(groups):
-        left = len(contrasts.rows) - len(drawn)
-        caption += f" The forest plot below has the other {wording.count(left)} too."
-    return _figure(lambda: _glance(contrasts, shown), drawn, caption)
-
-
-def _responses(contrasts: Contrasts) -> list[str]:
-    return list(dict.fromkeys(row.response for row in contrasts.rows))
+    if len(chosen) < len(groups):
+        remaining = len(contrasts.rows) - len(rows)
+        caption += f" The forest plot below also has the other {wording.count(remaining)}."
+    return _figure(lambda: _glance(contrasts, chosen), rows, caption)
 
 
 def _glance(contrasts: Contrasts, groups: Sequence[Contrasts]) -> Canvas:
-    responses = _responses(contrasts)
+    responses = list(dict.fromkeys(row.response for row in contrasts.rows))
     titles = [contrasts.title(group.rows[0]) for group in groups]
     heights = [
         0.3 + 0.2 * bool(title) + _GLANCE_IN * len(group.treatments)
@@ -349,22 +361,22 @@ def _glance(contrasts: Contrasts, groups: Sequence[Contrasts]) -> Canvas:
             axis = axes[place][column]
             _axis(axis, every, 2)
             axis.tick_params(axis="x", labelsize=sheet.SMALL, labelbottom=place == len(groups) - 1)
-            _beside(axis, group, response, first=column == 0, added=_added(every))
+            _group_panel(axis, group, response, first=column == 0, added=_by_difference(every))
         letters = int(sheet.WIDTH_IN / len(responses) / _TITLE_IN)
         title = textwrap.fill(wording.short_label(response) + unit_of(every), max(8, letters))
-        _over(axes[0][column], title, 18 if titles[0] else 4, weight="bold")
+        _title_above(axes[0][column], title, 18 if titles[0] else 4, weight="bold")
     for title, row in zip(titles, axes, strict=True):
-        _over(row[0], title, 4, weight="normal")
-        row[0].set_zorder(1)  # its names go on over the panels beside it
+        _title_above(row[0], title, 4, weight="normal")
+        row[0].set_zorder(1)  # its names may extend over the next panels
     return figure
 
 
-def _over(axis: Axes, title: str, points: int, *, weight: str) -> None:
+def _title_above(axis: Axes, title: str, points: int, *, weight: str) -> None:
     where = ((0, 1), (0, points), "axes fraction", "offset points")
     axis.annotate(title, *where, size=sheet.SMALL, weight=weight, va="bottom")
 
 
-def _beside(axis: Axes, group: Contrasts, response: str, *, first: bool, added: bool) -> None:
+def _group_panel(axis: Axes, group: Contrasts, response: str, *, first: bool, added: bool) -> None:
     names = group.treatments
     rows = {row.treatment: row for row in group.rows if row.response == response}
     _background(axis, [rows[name] for name in names if name in rows], added)
@@ -372,16 +384,86 @@ def _beside(axis: Axes, group: Contrasts, response: str, *, first: bool, added: 
     axis.spines["left"].set_visible(False)
     low, high = axis.get_xlim()
     for place, row in ((place, rows[name]) for place, name in enumerate(names) if name in rows):
-        mark = row.verdict
-        drawn = _drawn(row, added)
-        if drawn is None:
-            axis.text(
-                0.5, place, mark, transform=axis.get_yaxis_transform(), ha="center", va="center", size=sheet.SMALL
-            )
+        effect = _axis_effect(row, added)
+        if effect is None:
+            across = axis.get_yaxis_transform()
+            axis.text(0.5, place, row.verdict, transform=across, ha="center", va="center", size=sheet.SMALL)
             continue
-        edges = zip(drawn.ends, (low, high), strict=True)
+        edges = zip(effect.ends, (low, high), strict=True)
         ends = [edge if end is None else min(max(end, low), high) for end, edge in edges]
-        look = group.looks[row.treatment]
-        estimate(
-            axis, place, ends, drawn.estimate, look, marker=mark.marker, filled=mark.filled, size=6, said=_tip(row)
-        )
+        _estimate(axis, place, ends, effect, row, group.looks[row.treatment], 6)
+
+
+_LESS, _MORE = (to_rgb(colour) for colour in HUES[:2])
+_STRONGEST = 0.55  # opacity at which text stays legible, on a light page and on a dark one
+_FAINTEST = 0.25  # share of that opacity for the smallest difference, so that it can be seen
+_COLOURS = LinearSegmentedColormap.from_list(
+    "pairs", [(*_LESS, _STRONGEST), (*_LESS, 0.0), (*_MORE, 0.0), (*_MORE, _STRONGEST)]
+)
+_CELL_IN, _NAMES_IN = 0.5, 1.7
+
+
+def pairs(data: StudyData) -> Figure:
+    """Draw a matrix per response for a study that compares its treatments with each other."""
+    contrasts = frames.contrasts(data, primary=True, family=BETWEEN)
+    contrasts = contrasts.where(lambda row: contrasts.reported(row) and row.n_blocks > 0)
+    if not contrasts.rows:
+        return empty("This study declared no contrasts between its treatments, or they have no verdicts yet.")
+    caption = (
+        "Each row's treatment against each column's: the effect, and the symbol of its verdict. Coloured: a difference "
+        "was shown; the stronger the colour, the larger it is, orange for more and blue for less. All pairs of a "
+        "matrix are corrected together."
+    )
+    rows, draw = contrasts.rows, partial(_draw_matrices, contrasts)
+    return Figure.from_rows(draw, rows, columns_of(rows), "Pairs of treatments", _pair_text, caption)
+
+
+def _pair_text(row: VerdictRow) -> str:
+    where = f"{row.treatment} against {row.baseline} at {row.load}, {wording.typical(row)}"
+    return f"{where}: {wording.effect_in_full(row)}, {wording.verdict_text(row)}"
+
+
+def _draw_matrices(contrasts: Contrasts) -> Canvas:
+    panels = contrasts.panels("load", "response")
+    heights = [_NAMES_IN + _CELL_IN * len(set(panel.treatments)) for panel in panels]
+    figure, axes = sheet.panels(heights)
+    for axis, panel in zip(axes, panels, strict=True):
+        _matrix(axis, panel)
+        load = panel.rows[0].load if len(contrasts.loads) > 1 else ""
+        axis.set_title(frames.panel_title(load, wording.typical(panel.rows[0]) + unit_of(panel.rows)))
+    return figure
+
+
+def _matrix(axis: Axes, panel: Contrasts) -> None:
+    # Imported late: it takes longer to load than matplotlib, and not every command draws.
+    import seaborn
+
+    down, across = panel.treatments, list(dict.fromkeys(row.baseline for row in panel.rows))
+    unit = unit_of(panel.rows)
+    sizes, texts = np.zeros((len(down), len(across))), np.full((len(down), len(across)), "", dtype=object)
+    for row in panel.rows:
+        place = down.index(row.treatment), across.index(row.baseline)
+        middle = frames.effect(row)[0]
+        texts[place] = f"{row.verdict.glyph}\n{wording.signed(middle) if unit else wording.effect(row)}"
+        if row.verdict.different and middle is not None:
+            sizes[place] = middle if row.by_difference else math.log(middle)
+    shares = np.abs(sizes) / (np.abs(sizes).max() or 1.0)
+    seaborn.heatmap(
+        np.sign(sizes) * (_FAINTEST + (1 - _FAINTEST) * shares),
+        vmin=-1,
+        vmax=1,
+        cmap=_COLOURS,
+        annot=texts,
+        fmt="",
+        annot_kws={"color": INK, "size": sheet.SMALL},
+        cbar=False,
+        linewidths=0.5,
+        linecolor=GREY,
+        xticklabels=[name.replace("+", "\n+") for name in across],
+        yticklabels=[name.replace("+", "\n+") for name in down],
+        ax=axis,
+    )
+    axis.grid(visible=False)
+    axis.tick_params(length=0)
+    axis.tick_params(axis="x", labelrotation=90)
+    axis.tick_params(axis="y", labelrotation=0)

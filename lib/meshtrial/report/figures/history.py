@@ -1,4 +1,4 @@
-"""An effect over the studies of one question: each study's ratio with its interval, where it was recorded in time."""
+"""An effect over the studies of one question: each study's estimate with its interval, by the study's date."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from matplotlib.figure import Figure as Canvas
 from meshtrial.design.responses import response as registered
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, palette, sheet, wording
-from meshtrial.report.figure import Figure, alt_text
-from meshtrial.report.figures.common import empty, estimate
+from meshtrial.report.figure import Figure, alt_text, empty
 from meshtrial.report.palette import INK
+from meshtrial.report.sheet import estimate
 from meshtrial.vocabulary import VerdictLabel
 
 _SCHEMA = {
@@ -32,33 +32,33 @@ _SCHEMA = {
 
 
 def history(studies: Sequence[StudyData], name: str) -> Figure:
-    """One response of several studies of one question over time, one panel per load."""
+    """Draw one response of several studies of one question over time, one panel per load."""
     about = registered(name)
     rows = _rows(studies, about.name)
     if rows.is_empty():
         return empty(f"No study has a verdict on {about.label}.")
     by_difference = rows["by_difference"].any()
     rows = rows.drop("by_difference")
-    what = "difference" if by_difference else "ratio"
+    scale = "difference" if by_difference else "ratio"
     caption = (
-        f"{about.label}: {what} to the baseline of each study with its interval, at the time of its first run. "
-        "Filled: a difference was called. What moves with the A/A twin (the baseline a second time) is the day and not "
-        "the treatment."
+        f"{about.label}: {scale} to the baseline of each study with its interval, at the time of its first run. "
+        "Filled: a difference was called. A change that the A/A twin (the baseline deployed twice) shares comes from "
+        "the day and not from the treatment."
     )
     return Figure(lambda: _draw(studies, rows, about.name, bool(by_difference)), _alt(rows), caption, rows)
 
 
 def _rows(studies: Sequence[StudyData], name: str) -> pl.DataFrame:
-    found = []
+    values = []
     for data in studies:
         began = datetime.datetime.fromtimestamp(data.began_unix_s or 0.0, datetime.UTC).replace(tzinfo=None)
         for row in data.verdicts:
             if row.response != name or not row.n_blocks:
                 continue
             about = (data.path.name, began, row.load, row.treatment, row.baseline)
-            found.append((*about, *frames.effect(row), row.n_blocks, row.verdict.value, row.by_difference))
-    frame = pl.DataFrame(found, schema=_SCHEMA | {"by_difference": pl.Boolean}, orient="row")
-    # Ratios and differences have no axis in common; where there are both, the ratios are drawn.
+            values.append((*about, *frames.effect(row), row.n_blocks, row.verdict.value, row.by_difference))
+    frame = pl.DataFrame(values, schema=_SCHEMA | {"by_difference": pl.Boolean}, orient="row")
+    # Ratios and differences cannot share an axis; if there are both, the ratios are drawn.
     if frame["by_difference"].any() and not frame["by_difference"].all():
         frame = frame.filter(~pl.col("by_difference"))
     return frame.sort("load", "treatment", "began")
@@ -69,11 +69,11 @@ def _draw(studies: Sequence[StudyData], rows: pl.DataFrame, name: str, by_differ
     figure, axes = sheet.panels([2.6] * len(loads), sharex=True)
     looks = palette.Styles(pair for data in studies for pair in palette.looks(data.plan.study).items())
     for axis, load in zip(axes, loads, strict=True):
-        for (treatment,), own in rows.filter(load=load).group_by("treatment", maintain_order=True):
+        for (treatment,), points in rows.filter(load=load).group_by("treatment", maintain_order=True):
             look = looks[str(treatment)]
-            at = date2num(own["began"].to_list())  # type: ignore[no-untyped-call]
-            axis.plot(at, own["estimate"], **look.line(1))
-            for x, row in zip(at, own.iter_rows(named=True), strict=True):
+            at = date2num(points["began"].to_list())  # type: ignore[no-untyped-call]
+            axis.plot(at, points["estimate"], **look.line(1))
+            for x, row in zip(at, points.iter_rows(named=True), strict=True):
                 ends = [] if row["low"] is None or row["high"] is None else [row["low"], row["high"]]
                 called = VerdictLabel(row["verdict"]).different
                 estimate(axis, x, ends, row["estimate"], look, upright=True, filled=called, size=6)
@@ -89,8 +89,8 @@ def _draw(studies: Sequence[StudyData], rows: pl.DataFrame, name: str, by_differ
 
 
 def _alt(rows: pl.DataFrame) -> str:
-    said = []
-    for (load, treatment), own in rows.group_by("load", "treatment", maintain_order=True):
-        low, high = (wording.number(float(v)) for v in (own["estimate"].min(), own["estimate"].max()))  # type: ignore[arg-type]
-        said.append(f"{treatment} at {load}: {own.height} studies, estimates from {low} to {high}")
-    return alt_text("Studies over time", said)
+    parts = []
+    for (load, treatment), points in rows.group_by("load", "treatment", maintain_order=True):
+        low, high = (wording.number(float(v)) for v in (points["estimate"].min(), points["estimate"].max()))  # type: ignore[arg-type]
+        parts.append(f"{treatment} at {load}: {points.height} studies, estimates from {low} to {high}")
+    return alt_text("Studies over time", parts)

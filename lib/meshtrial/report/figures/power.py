@@ -1,8 +1,8 @@
-"""What a study of this noise could find, by its number of blocks: the curve to read before the next one is planned.
+"""What a study can detect: injected delays against their estimates, and the detectable effect by number of blocks.
 
-The noise of a contrast is the standard deviation of its block differences, as this study saw it. What is drawn is the
-effect that is then found four times out of five, at the study's error level in its family. Other noise gives
-another curve, so it is a guide for the same machine and load, and no statement about this study's own verdicts.
+The curve of detectable effects is for planning the next study. The noise of a contrast is the standard deviation of its
+block differences in this study. The curve shows the effect that is detected with 80 % power at the study's error level
+in its family. It applies to the same machine and load, and is no statement about this study's own verdicts.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from meshtrial import stats
+from meshtrial.inference.instrument import Detection, detections
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, palette, sheet, svg, wording
-from meshtrial.report.figure import Figure, alt_text
-from meshtrial.report.figures.common import empty, log_axis
-from meshtrial.report.palette import INK
+from meshtrial.report.figure import Columns, Figure, alt_text, empty
+from meshtrial.report.palette import INK, TreatmentStyle
+from meshtrial.report.sheet import estimate, log_axis, spaced
+from meshtrial.vocabulary import VerdictLabel
 
 BLOCKS = (5, 6, 8, 10, 12, 15, 20, 30, 40, 60, 80, 100)
 _LABELLED = (6, 10, 20, 40, 100)
@@ -31,7 +33,7 @@ _LABELLED = (6, 10, 20, 40, 100)
 
 @dataclass(frozen=True)
 class _Curve:
-    """Detectable effects of one contrast at numbers of blocks, in per cent or its response's unit; and its own."""
+    """Detectable effects of one contrast by number of blocks, in per cent or in its response's unit."""
 
     row: VerdictRow
     blocks: tuple[int, ...]
@@ -39,66 +41,65 @@ class _Curve:
 
     @property
     def scale(self) -> float:
-        """From a stored effect to what is drawn."""
+        """The factor from a stored effect to a drawn one."""
         return wording.response_of(self.row).scale if self.row.by_difference else 100.0
 
     @property
     def unit(self) -> str:
-        """Of what is drawn."""
+        """The unit of the drawn effects."""
         return wording.unit(wording.response_of(self.row)) if self.row.by_difference else "%"
 
 
 def power(data: StudyData, load: str = "") -> Figure:
-    """The effect that a study of so many blocks finds four times out of five, by treatment and primary response.
+    """Draw the effect detected with 80 % power by number of blocks, per treatment and primary response.
 
     Parameters
     ----------
     data : StudyData
     load : str, optional
-        Label of a load; without it the last of the study that searches nothing.
+        Label of a load; default: the last that is not a search.
     """
-    load = load or frames.last_asked(data)
+    load = load or frames.last_rate(data)
     panels: list[list[_Curve]] = []
     for name in data.plan.study.primary:
         rows = [row for row in frames.contrasts(data, load=load, response=name, family="").rows if not row.twin]
-        sees = partial(
+        detectable = partial(
             stats.detectable_effect,
             alpha=data.plan.study.alpha,
             m=len(rows),
             jointly=data.plan.study.correction == "max-t",
         )
-        found = [_curve(row, sees) for row in rows]
-        curves = [curve for curve in found if curve]
-        # What one side lacks is compared by difference, and has no axis in common with ratios.
+        curves = [curve for row in rows if (curve := _curve(row, detectable))]
+        # Contrasts judged by difference cannot share an axis with ratios; if there are both, ratios are drawn.
         ratios = [curve for curve in curves if not curve.row.by_difference]
-        panels += [shown] if (shown := ratios or curves) else []
+        panels += [drawn] if (drawn := ratios or curves) else []
     if not panels:
-        return empty("No noise of a primary response is known yet: too few blocks are finished.")
+        return empty("The noise of the primary responses is not known yet: too few blocks are finished.")
     every = [curve for curves in panels for curve in curves]
     caption = (
-        "The effect that is found four times out of five at the error level of this study, by the number of blocks, "
-        "with the noise that its own block differences had. Filled: this study. Dashed: the margin; a curve reaches it "
-        "where a study is large enough to find an effect of that size. Other machines and loads have other noise."
+        "The effect that is detected with 80 % power at the error level of this study, by the number of blocks, given "
+        "the noise of its own block differences. Filled: this study. Dashed: the margin; where a curve reaches it, a "
+        "study is large enough to detect an effect of that size. Other machines and loads have other noise."
     )
     if len({curve.row.baseline for curve in every}) > 1:
         caption += " A treatment has a line for each of its baselines."
-    return Figure(lambda: _draw(data, panels, load), _alt(every), caption, _table(every))
+    return Figure(lambda: _draw_curves(data, panels, load), _alt_of_curves(every), caption, _curve_table(every))
 
 
-def _curve(row: VerdictRow, sees: Callable[[int], float | None]) -> _Curve | None:
-    own = sees(row.n_blocks)
+def _curve(row: VerdictRow, detectable: Callable[[int], float | None]) -> _Curve | None:
+    own = detectable(row.n_blocks)
     if row.mde is None or own is None or row.mde <= 0:
         return None
     noise = (row.mde if row.by_difference else math.log1p(row.mde)) / own
     counts = sorted({*BLOCKS, row.n_blocks})
-    standardised = [(n, sees(n)) for n in counts]
+    standardised = [(n, detectable(n)) for n in counts]
     reached = [(n, noise * size) for n, size in standardised if size is not None]
     ends = (size if row.by_difference else math.expm1(size) for _, size in reached)
     curve = _Curve(row, tuple(n for n, _ in reached), ())
     return replace(curve, effects=tuple(end * curve.scale for end in ends))
 
 
-def _draw(data: StudyData, panels: Sequence[Sequence[_Curve]], load: str) -> Canvas:
+def _draw_curves(data: StudyData, panels: Sequence[Sequence[_Curve]], load: str) -> Canvas:
     looks = palette.looks(data.plan.study)
     names = frames.order(data, [curve.row.treatment for curves in panels for curve in curves])
     figure, axes = sheet.panels([2.3 + sheet.key_in(names), *[2.1] * (len(panels) - 1)], sharex=True)
@@ -117,7 +118,7 @@ def _line(axis: Axes, curve: _Curve, look: palette.TreatmentStyle) -> None:
     axis.plot(curve.blocks, curve.effects, **look.line())
     at = curve.blocks.index(curve.row.n_blocks)
     (dot,) = axis.plot([curve.blocks[at]], [curve.effects[at]], **look.marks(6) | {"markerfacecolor": look.colour})
-    svg.tip(dot, _finds(curve))
+    svg.tip(dot, _curve_text(curve))
 
 
 def _frame(axis: Axes, curves: Sequence[_Curve]) -> None:
@@ -133,31 +134,95 @@ def _frame(axis: Axes, curves: Sequence[_Curve]) -> None:
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-def _finds(curve: _Curve) -> str:
+def _curve_text(curve: _Curve) -> str:
     row = curve.row
-    return f"{row.treatment} against {row.baseline}: {row.n_blocks} blocks find {wording.mde_text(row)}"
+    return f"{row.treatment} against {row.baseline}: {row.n_blocks} blocks detect {wording.mde_text(row)}"
 
 
-def _alt(curves: Sequence[_Curve]) -> str:
-    found = [f"{_finds(curve)} at {wording.short_label(curve.row.response)}" for curve in curves]
-    return alt_text("Effects that are found four times out of five, falling with the number of blocks", found)
+def _alt_of_curves(curves: Sequence[_Curve]) -> str:
+    parts = [f"{_curve_text(curve)} at {wording.short_label(curve.row.response)}" for curve in curves]
+    return alt_text("Effects detected with 80 % power, falling with the number of blocks", parts)
 
 
-def _table(curves: Sequence[_Curve]) -> pl.DataFrame:
+def _curve_table(curves: Sequence[_Curve]) -> pl.DataFrame:
     return pl.DataFrame(
         [
-            (
-                curve.row.response,
-                curve.row.treatment,
-                curve.row.baseline,
-                n,
-                effect,
-                curve.unit,
-                n == curve.row.n_blocks,
-            )
+            (row.response, row.treatment, row.baseline, n, effect, curve.unit, n == row.n_blocks)
             for curve in curves
+            for row in [curve.row]
             for n, effect in zip(curve.blocks, curve.effects, strict=True)
         ],
         schema=["response", "treatment", "baseline", "blocks", "effect", "unit", "this study"],
         orient="row",
     )
+
+
+_WORD_IN = 0.17  # how wide an upright word is
+_MARKS = {VerdictLabel.SLOWER: "o", VerdictLabel.EQUIVALENT: "s", VerdictLabel.INCONCLUSIVE: "D"}
+
+
+def detection(data: StudyData) -> Figure:
+    """Draw the estimated added time against the delay that the relay reports, with intervals and verdicts."""
+    delays = [one for one in detections(data) if one.row.difference is not None]
+    # Without a relay, a deviation from the line is a treatment's cost and not an error of the instrument.
+    if not delays or not any("relay" in run.extra for run in data.runs):
+        return empty("No injected delay has been analysed.")
+    caption = (
+        "Delay added to the median request, estimated within blocks, against the mean delay that the relay reports. On "
+        "the line, both are equal. Circles: called slower. Squares: equivalent (within the margin). Diamonds: "
+        "inconclusive. The relay delays each request on its way to the server; a p50 can gain more or less than the "
+        "mean."
+    )
+    draw = partial(_draw_delays, delays)
+    return Figure.from_rows(draw, delays, _DELAY_COLUMNS, "Injected and estimated delays", _delay_text, caption)
+
+
+def _delay_text(one: Detection) -> str:
+    injected, estimated = (wording.plain(value * 1e6) for value in (one.applied_s, one.row.difference or 0))
+    return f"{injected} us injected: {estimated} us estimated, {one.row.sentence}"
+
+
+def _microseconds(row: VerdictRow) -> list[float]:
+    """Return the estimate and the ends of its interval in microseconds."""
+    return [value or 0.0 for value in frames.differences(row, 1e6)]
+
+
+def _draw_delays(delays: list[Detection]) -> Canvas:
+    figure, (axes,) = sheet.panels([3.2])
+    most = max(max(one.applied_s, one.row.difference_high or 0.0) for one in delays) * 1e6
+    axes.plot([0, most], [0, most], color=INK, linewidth=0.8, linestyle=":")
+    # Words are upright, and spaced, because small delays are closer together than a word is wide or high.
+    places = spaced([one.applied_s * 1e6 for one in delays], _WORD_IN * most / sheet.WIDTH_IN, 0.0, 2 * most)
+    for one, place in zip(delays, places, strict=True):
+        middle, *ends = _microseconds(one.row)
+        x, word = one.applied_s * 1e6, one.row.verdict
+        look = TreatmentStyle(
+            one.treatment, INK, _MARKS.get(word, "x"), "-", filled=word is not VerdictLabel.INCONCLUSIVE
+        )
+        estimate(axes, x, ends, middle, look, upright=True, filled=look.filled)
+        axes.annotate(
+            word,
+            (place, ends[1]),
+            xytext=(0, 4),
+            textcoords="offset points",
+            ha="center",
+            va="bottom",
+            rotation=90,
+            fontsize=sheet.SMALL,
+        )
+    axes.set_ylim(top=1.25 * axes.get_ylim()[1])
+    axes.set_xlabel("injected, us")
+    axes.set_ylabel("estimated at p50, us")
+    return figure
+
+
+_DELAY_COLUMNS: Columns[Detection] = {
+    "treatment": lambda one: one.treatment,
+    "asked / µs": lambda one: one.asked_s * 1e6,
+    "added by the relay / µs": lambda one: one.applied_s * 1e6,
+    "estimated at p50 / µs": lambda one: _microseconds(one.row)[0],
+    "estimate low / µs": lambda one: _microseconds(one.row)[1],
+    "estimate high / µs": lambda one: _microseconds(one.row)[2],
+    "smallest effect seen / µs": lambda one: None if one.detectable_s is None else one.detectable_s * 1e6,
+    "verdict": lambda one: one.row.sentence,
+}

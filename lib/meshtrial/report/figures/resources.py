@@ -1,4 +1,4 @@
-"""CPU and memory by part of the system: what the mesh uses, apart from what the app and the load generator use."""
+"""CPU and memory by part of the system: the mesh's use, separate from the app's and the load generator's."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from matplotlib.patches import Patch
 from meshtrial.design.responses import PATH_ROLES
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, palette, sheet, svg, wording
-from meshtrial.report.figure import Figure, alt_text
-from meshtrial.report.figures.common import empty, strip
+from meshtrial.report.figure import Figure, alt_text, empty
 from meshtrial.report.palette import INK, TreatmentStyle
+from meshtrial.report.sheet import strip
 
 
 @dataclass(frozen=True)
 class _RoleLook:
-    """A part of the system: how strongly its treatment's colour fills the bar, and its hatching."""
+    """How a part of the system is drawn: the opacity of its treatment's colour in the bar, and the hatching."""
 
     role: str
     alpha: float
@@ -32,7 +32,7 @@ class _RoleLook:
         return self.role in PATH_ROLES
 
 
-# The load generator stands last and empty: it is measured, and it is no cost of the mesh.
+# The load generator is last and not filled: it is measured, but is not a cost of the mesh.
 _ROLES = (
     _RoleLook("app", 0.28, ""),
     _RoleLook("data plane", 0.95, ""),
@@ -40,38 +40,38 @@ _ROLES = (
     _RoleLook("control plane", 0.6, "\\\\\\\\"),
     _RoleLook("load generator", 0.0, ""),
 )
-_NUMBERS_IN = 1.2  # beside the longest bar
+_NUMBERS_IN = 1.2  # width of the numbers beside the longest bar
 _MEASURES = (
-    ("cpu_s_per_request", "CPU a request / µs", 1e6),
+    ("cpu_s_per_request", "CPU per request / µs", 1e6),
     ("pss_bytes", "memory (PSS) / MiB", 1 / 2**20),
 )
 
 
 def resources(data: StudyData) -> Figure:
-    """CPU a request and memory by role and treatment, with the components in the table."""
+    """Draw CPU per request and memory by role and treatment; the table has every component."""
     used = frames.usage(data)
     if used.is_empty():
-        return empty("No run that takes part in the inference has its components' use recorded.")
+        return empty("No run used in the inference has the use of its components recorded.")
     roles = _by_role(used)
     caption = (
         "Mean over the included runs, by part of the system; dots are single runs without the load generator. Strong "
-        "colour: data plane. Pale: the app. The empty box at the end is the load generator, which a mesh does not "
-        "pay for. Numbers: app, data plane and policy server together, + what runs beside them."
+        "colour: data plane. Pale: the app. Empty box at the end: the load generator, which is no cost of a mesh. "
+        "Numbers: app, data plane and policy server together, + what runs beside them."
     )
     return Figure(lambda: _draw(data, used, roles), _alt(data, roles), caption, _table(data, used))
 
 
 def _by_role(used: pl.DataFrame) -> pl.DataFrame:
-    """Sums over components in each run, then means over runs; a part that a run lacks counts as nothing used."""
+    """Sum over components in each run, then average over runs; a part that a run lacks counts as zero."""
     runs = used.group_by("load", "treatment").agg(pl.col("run_id").n_unique().alias("runs"))
     sums = used.group_by("load", "treatment", "role").agg(*(pl.col(name).sum() for name, _, _ in _MEASURES))
     means = [(pl.col(name) / pl.col("runs")).alias(name) for name, _, _ in _MEASURES]
     return sums.join(runs, on=["load", "treatment"]).with_columns(*means)
 
 
-def _of_role(mine: pl.DataFrame, role: str, measure: str) -> float:
-    found = mine.filter(role=role)[measure].to_list()
-    return (found[0] or 0.0) if found else 0.0
+def _of_role(rows: pl.DataFrame, role: str, measure: str) -> float:
+    values = rows.filter(role=role)[measure].to_list()
+    return (values[0] or 0.0) if values else 0.0
 
 
 def _draw(data: StudyData, used: pl.DataFrame, roles: pl.DataFrame) -> Canvas:
@@ -80,18 +80,17 @@ def _draw(data: StudyData, used: pl.DataFrame, roles: pl.DataFrame) -> Canvas:
     looks = palette.looks(data.plan.study)
     figure, axes = sheet.panels([0.75 + sheet.ROW_IN * len(names)] * len(panels))
     for axis, (load, measure, label, scale) in zip(axes, panels, strict=True):
-        shown, _, unit = label.partition(" / ")
-        axis.set_title(frames.panel_title(frames.load_title(data, load), shown))
+        title, _, unit = label.partition(" / ")
+        axis.set_title(frames.panel_title(frames.load_title(data, load), title))
         widest = 0.0
         for place, name in enumerate(names):
-            own, runs = (frame.filter(load=load, treatment=name) for frame in (roles, used))
-            widths = [(role, scale * _of_role(own, role.role, measure)) for role in _ROLES]
-            drawn = _bar(axis, place, looks[name], widths, unit, 0.17 / sheet.ROW_IN)
-            # Single runs, without the load generator.
+            means, runs = (frame.filter(load=load, treatment=name) for frame in (roles, used))
+            widths = [(role, scale * _of_role(means, role.role, measure)) for role in _ROLES]
+            end = _bar(axis, place, looks[name], widths, unit, 0.17 / sheet.ROW_IN)
             in_path = runs.filter(pl.col("role").is_in(PATH_ROLES)).group_by("run_id").agg(pl.col(measure).sum())
             dots = (scale * in_path[measure].drop_nulls().sort()).to_list()
             strip(axis, [place] * len(dots), dots, TreatmentStyle("a run", INK, "o", "-", True), upright=False)
-            furthest = max(drawn, *dots, 0.0)
+            furthest = max(end, *dots, 0.0)
             widest = max(widest, furthest)
             beside = ((furthest, place), (5, 0), "data", "offset points")
             axis.annotate(_numbers(widths), *beside, va="center", size=sheet.SMALL)
@@ -115,7 +114,7 @@ def _bar(
     unit: str,
     height: float,
 ) -> float:
-    """Draw what the parts of the system use behind one another; where the last ends."""
+    """Draw the parts of the system as one stacked bar, and return where it ends."""
     left = 0.0
     for role, width in widths:
         if width <= 0:
@@ -129,7 +128,7 @@ def _bar(
 
 
 def _numbers(widths: Sequence[tuple[_RoleLook, float]]) -> str:
-    """What the path uses, and what stands beside it."""
+    """Return the use of the request's path and, if any, of the components outside it."""
     path, beside = (sum(width for role, width in widths if role.in_path == within) for within in (True, False))
     return wording.number(path) + (f" + {wording.number(beside)}" if beside > 0 else "")
 
@@ -137,15 +136,15 @@ def _numbers(widths: Sequence[tuple[_RoleLook, float]]) -> str:
 def _alt(data: StudyData, roles: pl.DataFrame) -> str:
     parts = []
     for load in frames.loads(data):
-        for look, mine in frames.by_treatment(data, roles.filter(load=load)):
-            used = {role.role: [_of_role(mine, role.role, measure) for measure, _, _ in _MEASURES] for role in _ROLES}
-            shown = [
-                f"{role} {wording.number(1e6 * cpu)} µs a request and {wording.mebibytes(memory)}"
+        for look, rows in frames.by_treatment(data, roles.filter(load=load)):
+            used = {role.role: [_of_role(rows, role.role, measure) for measure, _, _ in _MEASURES] for role in _ROLES}
+            texts = [
+                f"{role} {wording.number(1e6 * cpu)} µs per request and {wording.mebibytes(memory)}"
                 for role, (cpu, memory) in used.items()
                 if cpu or memory
             ]
-            parts.append(f"{look.name}{frames.at(data, load)}: {', '.join(shown)}")
-    return alt_text("CPU a request and memory by part of the system", parts)
+            parts.append(f"{look.name}{frames.at(data, load)}: {', '.join(texts)}")
+    return alt_text("CPU per request and memory by part of the system", parts)
 
 
 def _table(data: StudyData, used: pl.DataFrame) -> pl.DataFrame:
@@ -156,7 +155,7 @@ def _table(data: StudyData, used: pl.DataFrame) -> pl.DataFrame:
         .agg(
             pl.col("run_id").n_unique().alias("runs"),
             pl.col("count").max().alias("processes"),
-            (1e6 * pl.col("cpu_s_per_request").mean()).alias("CPU a request / µs"),
+            (1e6 * pl.col("cpu_s_per_request").mean()).alias("CPU per request / µs"),
             pl.col("cpu_cores").mean().alias("CPU / cores"),
             (pl.col("pss_bytes").mean() / 2**20).alias("memory (PSS) / MiB"),
         )

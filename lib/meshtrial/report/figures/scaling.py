@@ -1,7 +1,7 @@
-"""What grows with the endpoints, and how: values against size, exponents against 1, and the machine's own limits.
+"""Growth with the number of endpoints: values by size, exponents compared with 1, and the machine's own limits.
 
-A study of one size that has services that nobody calls is drawn against these.
-Every line is solid where sizes were measured and dashed beyond: what nobody measured is always drawn as such.
+A study of one size with several numbers of unused services is drawn by their number instead. Lines are solid over the
+measured sizes and dashed beyond them.
 """
 
 from __future__ import annotations
@@ -13,70 +13,69 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from meshtrial.design.responses import PERCENTILES, REGISTRY, Response
-from meshtrial.inference.scaling import Growth, growths, judged, varied
-from meshtrial.inference.scaling_limits import LEAST_IDLE, Limit, limits
+from meshtrial.inference.scaling import LEAST_IDLE, Growth, Limit, exponent_verdict, growths, limits, varied
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import frames, palette, sheet, wording
-from meshtrial.report.figure import Columns, Figure
-from meshtrial.report.figures.common import empty, estimate
+from meshtrial.report.figure import Columns, Figure, empty
 from meshtrial.report.palette import INK
+from meshtrial.report.sheet import estimate
 
 COST = (
     *("total_cpu_cores", "data_plane_cpu_cores", "app_cpu_cores", "control_plane_cpu_cores"),
     *("total_memory_bytes", "data_plane_memory_bytes", "app_memory_bytes", "control_plane_memory_bytes"),
 )
 A_REQUEST = ("data_plane_cpu_s_per_request", "proxy_cpu_cores", "proxy_memory_bytes")
-LATENCY = tuple(f"latency_net_{key}_s" for key, found in PERCENTILES.items() if found.net)
+LATENCY = tuple(f"latency_net_{key}_s" for key, about in PERCENTILES.items() if about.net)
 CONFIGURATION = ("config_time_s", "config_cpu_s", "config_bytes", "push_time_s", "push_bytes")
 CURVE_POINTS = 25
-BEYOND = 1.5  # how far past the largest size a line is drawn, dashed
-# What the machine had left at every size, and what failed: where a figure stops speaking of the mesh.
+BEYOND = 1.5  # lines end at this multiple of the largest size
+# The machine's idle share, achieved rate and failures, which show at which sizes a result is not about the mesh.
 _LIMITS: tuple[tuple[str, Callable[[Limit], float | None]], ...] = (
     ("machine idle / %", lambda one: None if one.idle is None else 100 * one.idle),
-    ("achieved rate, worst run / % of asked", lambda one: None if one.achieved is None else 100 * one.achieved),
+    ("achieved rate, worst run / % of requested", lambda one: None if one.achieved is None else 100 * one.achieved),
     ("failed requests / %", lambda one: 100 * sum(one.failed.values()) / one.requests if one.requests else None),
 )
 
 
 def cost_against_endpoints(data: StudyData) -> Figure:
-    """CPU and memory by part of the system against endpoints, or services that nobody calls."""
-    return _against(data, COST, "CPU and memory by part of the system")
+    """Draw CPU and memory by part of the system, by number of endpoints or of unused services."""
+    return _by_size(data, COST, "CPU and memory by part of the system")
 
 
 def shares_against_endpoints(data: StudyData) -> Figure:
-    """What one request and one proxy cost, against endpoints."""
-    return _against(data, A_REQUEST, "The share of one request and of one proxy")
+    """Draw the cost of one request and of one proxy by number of endpoints."""
+    return _by_size(data, A_REQUEST, "The share of one request and of one proxy")
 
 
 def latency_against_endpoints(data: StudyData) -> Figure:
-    """Latency percentiles beyond the application's holds against endpoints."""
-    return _against(data, LATENCY, "Latency beyond the holds")
+    """Draw latency percentiles, without the application's own delays, by number of endpoints."""
+    return _by_size(data, LATENCY, "Latency without the application's own delays")
 
 
 def configuration_against_endpoints(data: StudyData) -> Figure:
-    """What the control plane's work costs against endpoints: the first configuration, and one endpoint more."""
-    return _against(data, CONFIGURATION, "The cost of configuration")
+    """Draw the control plane's cost of the first configuration and of one more endpoint, by number of endpoints."""
+    return _by_size(data, CONFIGURATION, "The cost of configuration")
 
 
-def _against(data: StudyData, responses: Sequence[str], what: str) -> Figure:
+def _by_size(data: StudyData, responses: Sequence[str], subject: str) -> Figure:
     axis = varied(data)
-    found = growths(data, responses, axis)
-    what = f"{what} against {axis.many}"
-    if not found:
-        return empty(f"{what}: no treatment was measured at two sizes.")
+    curves = growths(data, responses, axis)
+    subject = f"{subject} against {axis.plural}"
+    if not curves:
+        return empty(f"{subject}: no treatment was measured at two sizes.")
     alpha = data.plan.study.alpha
     caption = (
-        f"{what}. Dots are runs; marks with bars are the estimate over blocks and its {100 * (1 - alpha):g} % interval "
-        "at each size; the line is the straight line or the power law, whichever lies closer (the table says which), "
-        "its band the same interval: dashed beyond the largest size, where nothing was measured. Exponents and what "
-        f"one more {axis.one} costs are in the table."
+        f"{subject}. Dots are runs. Marks with bars are the estimate over blocks and its {100 * (1 - alpha):g} % "
+        "interval at each size. The line is the straight line or the power law, whichever fits better (the table says "
+        "which), and its band is the same interval. It is dashed beyond the largest measured size. The table has the "
+        f"exponents and the cost of one more {axis.singular}."
     )
-    return Figure.of(lambda: _draw(data, found), found, SLOPES, what, _says, caption)
+    return Figure.from_rows(lambda: _draw(data, curves), curves, SLOPES, subject, _describe, caption)
 
 
-def _draw(data: StudyData, found: Sequence[Growth]) -> Canvas:
+def _draw(data: StudyData, curves: Sequence[Growth]) -> Canvas:
     groups: dict[str, list[Growth]] = {}
-    for one in found:
+    for one in curves:
         groups.setdefault(one.ladder.response, []).append(one)
     figure, axes = sheet.panels([1.9] * len(groups), sharex=True)
     looks = palette.looks(data.plan.study)
@@ -86,16 +85,16 @@ def _draw(data: StudyData, found: Sequence[Growth]) -> Canvas:
             _line(axis, one, response, looks[one.ladder.treatment], data.plan.study.alpha)
         axis.set_title(response.label)
         axis.set_ylabel(response.unit)
-        axis.set_ylim(0, 1.05 * axis.get_ylim()[1])  # room for the marks of what hardly changes
+        axis.set_ylim(0, 1.05 * axis.get_ylim()[1])  # room for marks at the top
         axis.set_xlim(left=0)
-    axes[-1].set_xlabel(found[0].ladder.axis.many)
-    sheet.key(axes[0], _looks_of(data, found))
+    axes[-1].set_xlabel(curves[0].ladder.axis.plural)
+    sheet.key(axes[0], _looks_of(data, curves))
     return figure
 
 
-def _looks_of(data: StudyData, found: Sequence[Growth]) -> list[palette.TreatmentStyle]:
+def _looks_of(data: StudyData, curves: Sequence[Growth]) -> list[palette.TreatmentStyle]:
     looks = palette.looks(data.plan.study)
-    return [looks[name] for name in frames.order(data, {one.ladder.treatment for one in found})]
+    return [looks[name] for name in frames.order(data, {one.ladder.treatment for one in curves})]
 
 
 def _line(axis: Axes, one: Growth, response: Response, look: palette.TreatmentStyle, alpha: float) -> None:
@@ -122,17 +121,18 @@ def _cost_of(name: str) -> Callable[[Growth], object]:
     return lambda one: getattr(one.cost, name) * REGISTRY[one.ladder.response].scale if one.cost else None
 
 
-def _ahead(one: Growth) -> float | None:
-    found = one.predict(2 * one.ladder.sizes[-1], 0.05)
-    return found.estimate * REGISTRY[one.ladder.response].scale if found else None
+def _doubled(one: Growth) -> float | None:
+    """Return the extrapolation to twice the largest size, in display units."""
+    at = one.predict(2 * one.ladder.sizes[-1], 0.05)
+    return at.estimate * REGISTRY[one.ladder.response].scale if at else None
 
 
 def _notes(one: Growth) -> str:
-    told = one.law.exponent.warnings if one.law else ()
-    return "; ".join([*one.why, *(warning.message for warning in told if warning.code != "below-floor")])
+    warnings = one.law.exponent.warnings if one.law else ()
+    return "; ".join([*one.why, *(warning.message for warning in warnings if warning.code != "below-floor")])
 
 
-# Exponent, verdict against 1, cost of an endpoint, knee, and a prediction.
+# Exponent and its comparison with 1, cost of an endpoint, knee, and an extrapolation.
 SLOPES: Columns[Growth] = {
     "response": lambda one: f"{REGISTRY[one.ladder.response].label} / {REGISTRY[one.ladder.response].unit}",
     "treatment": lambda one: one.ladder.treatment,
@@ -142,108 +142,106 @@ SLOPES: Columns[Growth] = {
     "exponent": _exponent_of("estimate"),
     "exponent from": _exponent_of("low"),
     "exponent to": _exponent_of("high"),
-    "against 1": judged,
+    "against 1": exponent_verdict,
     "one more": _cost_of("estimate"),
     "one more, from": _cost_of("low"),
     "one more, to": _cost_of("high"),
     "line drawn": lambda one: one.curve.form if one.curve else "",
     "knee": lambda one: one.knee.at if one.knee and one.knee.found else None,
-    f"extrapolated to 2{wording.TIMES} the largest": _ahead,
+    f"extrapolated to 2{wording.TIMES} the largest": _doubled,
     "method": lambda one: one.cost.method if one.cost else "",
     "notes": _notes,
 }
 
 
-def _says(one: Growth) -> str:
+def _describe(one: Growth) -> str:
     response = REGISTRY[one.ladder.response]
     middles = np.median(one.ladder.y, axis=0) * response.scale
     ends = f"{wording.number(float(middles[0]))} to {wording.number(float(middles[-1]))} {response.unit}".strip()
-    sizes = f"{one.ladder.sizes[0]} to {one.ladder.sizes[-1]} {one.ladder.axis.many}"
+    sizes = f"{one.ladder.sizes[0]} to {one.ladder.sizes[-1]} {one.ladder.axis.plural}"
     return f"{response.label}, {one.ladder.treatment}: {ends} from {sizes}"
 
 
 def exponents(data: StudyData, responses: Sequence[str] = (*COST, *LATENCY, *CONFIGURATION)) -> Figure:
-    """Exponent of every response against endpoints, with its interval, beside 1: a straight line through zero."""
-    found = [one for one in growths(data, responses) if one.law is not None]
-    if not found:
-        return empty("No response has an exponent: it needs positive values at two sizes and in two blocks.")
+    """Draw the exponent of growth of every response with its interval; 1 is a straight line through zero."""
+    curves = [one for one in growths(data, responses) if one.law is not None]
+    if not curves:
+        return empty("No response has an exponent: that needs positive values at two sizes in two blocks.")
     caption = (
-        "The exponent of growth: 1 is in proportion to the endpoints, 0 does not grow at all. Bars are intervals over "
-        f"blocks ({found[0].law.exponent.method if found[0].law else ''}). An interval that holds 1 does not show that "
-        "growth is linear; the table says what was shown."
+        "The exponent of growth: 1 is proportional to the endpoints, 0 is no growth. Bars are intervals over blocks "
+        f"({curves[0].law.exponent.method if curves[0].law else ''}). An interval that includes 1 does not show that "
+        "growth is linear; see the verdicts in the table."
     )
-    seen = "Exponents against endpoints"
-    return Figure.of(lambda: _forest(data, found), found, SLOPES, seen, _exponent, caption)
+    summary = "Exponents against endpoints"
+    return Figure.from_rows(lambda: _forest(data, curves), curves, SLOPES, summary, _exponent, caption)
 
 
 def _exponent(one: Growth) -> str:
     assert one.law is not None
     law, named = one.law.exponent, f"{REGISTRY[one.ladder.response].label}, {one.ladder.treatment}"
-    return f"{named}: {law.estimate:.2f} ({law.low:.2f} to {law.high:.2f}), {judged(one)}"
+    return f"{named}: {law.estimate:.2f} ({law.low:.2f} to {law.high:.2f}), {exponent_verdict(one)}"
 
 
-def _forest(data: StudyData, found: Sequence[Growth]) -> Canvas:
-    figure, (axis,) = sheet.panels([0.8 + 0.85 * sheet.ROW_IN * len(found)])
+def _forest(data: StudyData, curves: Sequence[Growth]) -> Canvas:
+    figure, (axis,) = sheet.panels([0.8 + 0.85 * sheet.ROW_IN * len(curves)])
     looks = palette.looks(data.plan.study)
-    slopes = [(one.ladder, one.law.exponent) for one in found if one.law is not None]
+    slopes = [(one.ladder, one.law.exponent) for one in curves if one.law is not None]
     for place, (ladder, slope) in enumerate(slopes):
         look = looks[ladder.treatment]
         estimate(axis, place, (slope.low, slope.high), slope.estimate, look, filled=look.filled, size=5.5)
     for at, dash in ((0.0, (0, (2, 2))), (1.0, "-")):
         axis.axvline(at, color=INK, linewidth=0.8, linestyle=dash)
     wide = [end for _, slope in slopes for end in (slope.low, slope.high)]
-    # An interval from two or three blocks may be absurdly wide; the axis shows what can be read.
+    # An interval from two or three blocks may be extremely wide; the axis shows a readable range.
     axis.set_xlim(max(min(-0.3, *wide), -1.5), min(max(1.5, *wide), 3.0))
     sheet.rows(axis, [REGISTRY[ladder.response].label for ladder, _ in slopes], [INK] * len(slopes))
-    axis.set_xlabel("exponent against endpoints (1: in proportion)")
-    sheet.key(axis, _looks_of(data, found), lines=False)
+    axis.set_xlabel("exponent against endpoints (1: proportional)")
+    sheet.key(axis, _looks_of(data, curves), lines=False)
     return figure
 
 
 def machine_limits(data: StudyData) -> Figure:
-    """Idle share, achieved rate and failures against endpoints; the caption says where the machine was the limit."""
-    found = limits(data)
-    if not found:
+    """Draw idle share, achieved rate and failures by size; the caption says where the machine was the limit."""
+    rows = limits(data)
+    if not rows:
         return empty("No run was made.")
     caption = (
-        f"Below {100 * LEAST_IDLE:g} % idle (dotted) the machine is the limit, not the mesh: rates and latencies there "
-        f"would be others on a larger machine. {_limited_at(found)} Failures by kind are in the table."
+        f"Below {100 * LEAST_IDLE:g} % idle (dotted), the machine is the limit and not the mesh: rates and latencies "
+        f"would differ on a larger machine. {_limited_at(rows)} The table has failures by kind."
     )
-    seen = "Idle share of the machine, achieved rate and failed requests against endpoints"
-    return Figure.of(
-        lambda: _draw_limits(data, found),
-        found,
-        _limit_columns(found),
-        seen,
+    summary = "Idle share of the machine, achieved rate and failed requests against endpoints"
+    return Figure.from_rows(
+        lambda: _draw_limits(data, rows),
+        rows,
+        _limit_columns(rows),
+        summary,
         lambda one: f"{one.treatment}, {one.endpoints} endpoints: {one.sentence}",
         caption,
     )
 
 
-def _limited_at(found: Sequence[Limit]) -> str:
-    held: dict[str, list[str]] = {}
-    for one in found:
+def _limited_at(rows: Sequence[Limit]) -> str:
+    sizes_of: dict[str, list[str]] = {}
+    for one in rows:
         if one.by_machine:
-            held.setdefault(one.treatment, []).append(str(one.endpoints))
-    if not held:
-        return "That was so at no size of this study."
-    places = [f"{name} at {', '.join(dict.fromkeys(sizes))} endpoints" for name, sizes in held.items()]
+            sizes_of.setdefault(one.treatment, []).append(str(one.endpoints))
+    if not sizes_of:
+        return "This happened at no size of this study."
+    places = [f"{name} at {', '.join(dict.fromkeys(sizes))} endpoints" for name, sizes in sizes_of.items()]
     return f"The machine was the limit for {'; '.join(places)}."
 
 
-def _draw_limits(data: StudyData, found: Sequence[Limit]) -> Canvas:
+def _draw_limits(data: StudyData, rows: Sequence[Limit]) -> Canvas:
     figure, axes = sheet.panels([1.7] * len(_LIMITS), sharex=True)
     looks = palette.looks(data.plan.study)
     for axis, (title, value) in zip(axes, _LIMITS, strict=True):
         for name, look in looks.items():
-            points = [
-                (one.endpoints, shown) for one in found if one.treatment == name and (shown := value(one)) is not None
-            ]
+            points = [(one.endpoints, y) for one in rows if one.treatment == name and (y := value(one)) is not None]
             if points:
                 axis.plot(*zip(*sorted(points), strict=True), **look.marks(5) | look.line(1.1))
         axis.set_title(title)
         axis.set_xlim(left=0)
-        # Shares of 100, with room for a mark at either end; failures are few, and zero must still be seen.
+        # Shares go to 100, with room for marks at both ends; failures are few, and zero must be visible.
         whole = "failed" not in title
         axis.set_ylim(-6 if whole else -0.06, 106 if whole else max(1.05 * axis.get_ylim()[1], 1.06))
     axes[0].axhline(100 * LEAST_IDLE, color=INK, linewidth=0.8, linestyle=":")
@@ -252,8 +250,8 @@ def _draw_limits(data: StudyData, found: Sequence[Limit]) -> Canvas:
     return figure
 
 
-def _limit_columns(found: Sequence[Limit]) -> Columns[Limit]:
-    kinds = list(dict.fromkeys(kind for one in found for kind in one.failed))
+def _limit_columns(rows: Sequence[Limit]) -> Columns[Limit]:
+    kinds = list(dict.fromkeys(kind for one in rows for kind in one.failed))
 
     def failed(kind: str) -> Callable[[Limit], object]:
         return lambda one: one.failed.get(kind, 0)

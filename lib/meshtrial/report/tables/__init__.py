@@ -1,23 +1,28 @@
-"""The tables and sentences of a report, one concept a module; every one shows itself in a notebook."""
+"""The tables and sentences of a report; a notebook displays each of them."""
 
 from meshtrial.report.marking import moved as moved
 from meshtrial.report.tables.between import between as between
 from meshtrial.report.tables.calibration import aa_table as aa_table
 from meshtrial.report.tables.calibration import generators as generators
 from meshtrial.report.tables.calibration import simulation_checks as simulation_checks
-from meshtrial.report.tables.changes import changes as changes
-from meshtrial.report.tables.decomposition import decomposition as decomposition
+from meshtrial.report.tables.costs import cost as cost
+from meshtrial.report.tables.costs import decomposition as decomposition
+from meshtrial.report.tables.costs import described as described
+from meshtrial.report.tables.costs import mechanism as mechanism
+from meshtrial.report.tables.costs import money as money
+from meshtrial.report.tables.costs import money_at as money_at
 from meshtrial.report.tables.design import design as design
+from meshtrial.report.tables.design import method_and_limits as method_and_limits
+from meshtrial.report.tables.failures import changes as changes
 from meshtrial.report.tables.failures import restarts as restarts
+from meshtrial.report.tables.first_screen import trust as trust
+from meshtrial.report.tables.first_screen import verdict_sentence as verdict_sentence
 from meshtrial.report.tables.growth import costs_of_endpoints_and_rate as costs_of_endpoints_and_rate
 from meshtrial.report.tables.growth import costs_of_unused_services as costs_of_unused_services
 from meshtrial.report.tables.growth import growth_contrasts as growth_contrasts
 from meshtrial.report.tables.headline import clauses as clauses
 from meshtrial.report.tables.headline import headline as headline
 from meshtrial.report.tables.headline import headlines as headlines
-from meshtrial.report.tables.limits import method_and_limits as method_and_limits
-from meshtrial.report.tables.money import money as money
-from meshtrial.report.tables.money import money_at as money_at
 from meshtrial.report.tables.one_run import run_facts as run_facts
 from meshtrial.report.tables.one_run import run_gates as run_gates
 from meshtrial.report.tables.one_run import run_log as run_log
@@ -28,12 +33,7 @@ from meshtrial.report.tables.provenance import provenance as provenance
 from meshtrial.report.tables.provenance import recorded_at as recorded_at
 from meshtrial.report.tables.provenance import reproduce_command as reproduce_command
 from meshtrial.report.tables.provenance import verdicts_sha256 as verdicts_sha256
-from meshtrial.report.tables.ranks import ranks as ranks
-from meshtrial.report.tables.resources import cost as cost
-from meshtrial.report.tables.resources import described as described
-from meshtrial.report.tables.resources import mechanism as mechanism
-from meshtrial.report.tables.trust import trust as trust
-from meshtrial.report.tables.trust import verdict_sentence as verdict_sentence
 from meshtrial.report.tables.validity import validity as validity
 from meshtrial.report.tables.verdicts import exploratory_table as exploratory_table
+from meshtrial.report.tables.verdicts import ranks as ranks
 from meshtrial.report.tables.verdicts import verdict_table as verdict_table

@@ -1,4 +1,4 @@
-"""Several studies of one question: each one's estimate, what differs between them, and the effect over the days."""
+"""Several studies of one question: each study's estimate, the differences between studies, and the effect over days."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ import numpy as np
 from meshtrial import stats
 from meshtrial.inference.between import Between
 from meshtrial.records.dataset import StudyData
-from meshtrial.report import wording
+from meshtrial.report import frames, wording
 from meshtrial.report.markup import Cell, Column, Fragment, Table, bullets, join, paragraph, ranged
 from meshtrial.vocabulary import VerdictLabel
 
-_EACH = 4  # studies that have a column of their own
+_MOST_COLUMNS = 4  # more studies than this have no column each
 CAVEAT = (
-    "Studies of different days share no block: a difference between them may be the day (machine, neighbours, cluster) "
-    "as well as the version, and no test on these records can tell which. Versions are told apart as treatments of one "
-    "study."
+    "Studies of different days share no block. A difference between them may come from the day (machine, neighbours, "
+    "cluster) or from the version, and no test on these records can separate the two. To compare versions, make them "
+    "treatments of one study."
 )
 _NOTE = (
-    "Each study: mean over its blocks, of logarithms where it is a ratio. Against the first: exact rank test on the "
-    "blocks' values, corrected by Benjamini and Hochberg, with the noise inside the studies alone. Over the days: "
-    "random effects (Paule and Mandel), interval by Student's t over the studies, so that days count: two days make a "
-    "wide one; never narrower than the noise inside the studies makes it. Spread: standard deviation between the "
-    "studies beyond their own noise, with its interval (two days do not give one); of the A/A twin it is what days do "
-    "to nothing."
+    "Each study: mean over its blocks, of logarithms for a ratio. Against the first: exact rank test on the values of "
+    "the blocks, corrected by Benjamini-Hochberg; it includes only the noise inside the studies. Over the days: random "
+    "effects (Paule and Mandel), with an interval by Student's t over the studies. It includes the noise of days, so "
+    "two days give a wide one, and it is never narrower than the noise inside the studies makes it. Spread: standard "
+    "deviation between the studies beyond their own noise, with its interval (two days do not give one). The A/A "
+    "twin's spread is what days do without any treatment."
 )
 
 
 def between(studies: Sequence[StudyData], contrasts: Sequence[Between], differ: Sequence[str]) -> Fragment:
-    """A list of the studies, what was asked differently, a table, and what it cannot say.
+    """List the studies and the differences between their plans, and compare their effects in a table with a caveat.
 
     Parameters
     ----------
@@ -42,19 +42,19 @@ def between(studies: Sequence[StudyData], contrasts: Sequence[Between], differ: 
     differ : sequence of str
         From :func:`meshtrial.inference.between.differences`.
     """
-    listed = [f"{letter(i)}: {_named(data)}" for i, data in enumerate(studies)]
-    said = [f"Differs between them: {line}" for line in differ] or ["The same parameters and versions in all of them."]
-    said += [
-        f"{letter(i)} is not finished: what it says here is an early look, and may be read for no verdict."
+    names = [f"{frames.letter(i)}: {_name(data)}" for i, data in enumerate(studies)]
+    lines = [f"Differs between them: {line}" for line in differ] or ["All have the same parameters and versions."]
+    lines += [
+        f"{frames.letter(i)} is not finished: its results here are preliminary, and are no verdict."
         for i, data in enumerate(studies)
         if any(row.verdict is VerdictLabel.PROVISIONAL for row in data.verdicts)
     ]
-    said += _scales(contrasts)
-    return join(bullets(listed), bullets(said), _table(len(studies), contrasts).fragment(), paragraph(CAVEAT))
+    lines += _scales(contrasts)
+    return join(bullets(names), bullets(lines), _table(len(studies), contrasts).fragment(), paragraph(CAVEAT))
 
 
 def _scales(contrasts: Sequence[Between]) -> list[str]:
-    """On which scale the sessions agree, where effects are ratios."""
+    """Return on which scale, ratios or added amounts, the studies agree better; nothing if no effect is a ratio."""
     pairs = [(one, both) for one in contrasts if one.added for both in zip(one.against_first, one.added, strict=True)]
     if not pairs:
         return []
@@ -63,20 +63,15 @@ def _scales(contrasts: Sequence[Between]) -> list[str]:
         f"Against the first, ratios differ in {by_ratio} and added amounts in {by_amount} of {len(pairs)} comparisons"
     )
     if by_ratio > by_amount:
-        hint = "the baseline moved from session to session, and what is added to it did so less"
+        hint = "the baseline changed between sessions while the added amounts changed less"
     elif by_amount > by_ratio:
-        hint = "what moved from session to session moved the baseline in proportion"
+        hint = "changes between sessions affected the baseline and the treatments in proportion"
     else:
-        hint = "neither holds better from session to session"
-    return [f"{compared}. These counts are no test; they hint that {hint}."]
+        hint = "neither scale agrees better between sessions"
+    return [f"{compared}. These counts are not a test; they suggest that {hint}."]
 
 
-def letter(place: int) -> str:
-    """What a study is called in the table: A, B, ... Z, then by number."""
-    return chr(ord("A") + place) if place < 26 else str(place + 1)
-
-
-def _named(data: StudyData) -> str:
+def _name(data: StudyData) -> str:
     start = data.began_unix_s
     when = f"{datetime.datetime.fromtimestamp(start, datetime.UTC):%Y-%m-%d %H:%M} UTC" if start else "no run"
     return f"{data.plan.study.name}, {when}, {data.path.name}, plan {data.plan.sha256[:12]}"
@@ -87,18 +82,18 @@ def _table(studies: int, contrasts: Sequence[Between]) -> Table:
         Column("contrast", _contrast),
         Column("response", lambda one: wording.short_label(one.response), wide=True),
     ]
-    if studies > _EACH:
-        places = (("least", 0.0), ("middle", 0.5), ("most", 1.0))
-        columns += [Column(name, partial(_among, q), numeric=True) for name, q in places]
+    if studies > _MOST_COLUMNS:
+        quantiles = (("least", 0.0), ("middle", 0.5), ("most", 1.0))
+        columns += [Column(name, partial(_quantile, q), numeric=True) for name, q in quantiles]
         columns.append(Column("against the first", _tally))
     else:
-        columns += [Column(letter(i), partial(_of_study, i), numeric=True) for i in range(studies)]
+        columns += [Column(frames.letter(i), partial(_of_study, i), numeric=True) for i in range(studies)]
         columns.append(Column("against the first", lambda one: _against_each(one, one.against_first)))
         columns.append(Column("added, against the first", lambda one: _against_each(one, one.added) or None))
     columns += [Column("over the days", _over_days, numeric=True), Column("spread", _spread, numeric=True)]
     several = len({one.load for one in contrasts}) > 1
     groups = [one.load for one in contrasts] if several else ()
-    return Table.of("Study against study", columns, contrasts, _NOTE, groups=groups)
+    return Table.from_rows("Study against study", columns, contrasts, _NOTE, groups=groups)
 
 
 def _contrast(one: Between) -> Cell:
@@ -107,7 +102,7 @@ def _contrast(one: Between) -> Cell:
     return Cell(one.treatment, note=f"against {one.baseline}")
 
 
-def _among(q: float, one: Between) -> Cell:
+def _quantile(q: float, one: Between) -> Cell:
     means = np.array([effect.mean for effect in one.effects])
     value = float(np.quantile(np.exp(means) if one.scale == "ratio" else means, q))
     return Cell(_amount(one, value), value)
@@ -131,7 +126,7 @@ def _against_each(one: Between, results: Sequence[stats.ContrastResult]) -> str:
 
 
 def _against(one: Between, result: stats.ContrastResult) -> str:
-    name = letter(int(result.treatment))
+    name = frames.letter(int(result.treatment))
     c = result.comparison
     if c is None:
         return f"{name}: not compared"
@@ -158,10 +153,10 @@ def _spread(one: Between) -> Cell | None:
     if over.sd_low is None or over.sd_high is None:
         return Cell("not estimable", over.between_sd)
 
-    def shown(spread: float) -> str:
+    def text(spread: float) -> str:
         return wording.percent(spread, 2) if one.scale == "ratio" else wording.in_unit(one.response, spread)
 
-    return ranged(over.between_sd, over.sd_low, over.sd_high, shown)
+    return ranged(over.between_sd, over.sd_low, over.sd_high, text)
 
 
 def _amount(one: Between, value: float) -> str:

@@ -1,11 +1,11 @@
-"""Is the instrument right: the inference on known truth, this machine's own A/A tests, and more load generators."""
+"""Whether the instrument is right: simulated studies, this machine's own A/A tests, and more load generators."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from meshtrial import stats
-from meshtrial.inference import sweep
+from meshtrial.inference import instrument
 from meshtrial.inference.instrument import AaStudy, aa_studies
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
@@ -13,14 +13,13 @@ from meshtrial.report import wording
 from meshtrial.report.markup import Cell, Column, Fragment, Table, join, paragraph
 
 _NOTE = (
-    "The same treatment, load and blocks; only the number of generators differs. Where the treatment is what is "
-    "measured the verdict is equivalent: the generators are not the limit. Exploratory, corrected by Benjamini and "
-    "Hochberg within a treatment and response."
+    "The same treatment, load and blocks; only the number of generators differs. Equivalent means that the generators "
+    "are not the limit. Exploratory, corrected by Benjamini-Hochberg within a treatment and response."
 )
 
 
 def simulation_checks(rows: Sequence[stats.CheckResult]) -> Fragment:
-    """Every simulated check: the share of studies against what it should be."""
+    """Tabulate every simulated check: the observed share of studies, and the share that is required."""
     columns: list[Column[stats.CheckResult]] = [
         Column("check", lambda row: row.check, wide=True),
         Column("situation", lambda row: row.cell, wide=True),
@@ -35,38 +34,38 @@ def simulation_checks(rows: Sequence[stats.CheckResult]) -> Fragment:
     ]
     failed = sum(not row.passed for row in rows)
     note = "Three Monte-Carlo standard errors are allowed. " + (f"{failed} do not hold." if failed else "All hold.")
-    return Table.of("Simulated studies with known truth", columns, rows, note).fragment()
+    return Table.from_rows("Simulated studies with known truth", columns, rows, note).fragment()
 
 
 def aa_table(data: StudyData, size: int = 6) -> Fragment:
-    """The machine's own A/A studies of ``size`` blocks, cut from the recorded baseline and twin."""
-    found = aa_studies(data, size)
+    """Tabulate the machine's own A/A studies of ``size`` blocks, cut from the recorded baseline and twin."""
+    cuts = aa_studies(data, size)
     columns: list[Column[AaStudy]] = [
         Column("blocks", lambda one: f"{one.blocks[0]} to {one.blocks[-1]}"),
         Column("p", lambda one: Cell(wording.probability(one.p), one.p), numeric=True),
         Column("called different", lambda one: one.called),
     ]
-    called = sum(one.called for one in found)
-    note = f"{called} of {len(found)} call a difference where there is none; by chance it would be about one in 32."
-    nothing = f"Fewer than {size} blocks were recorded: no A/A study of that size can be cut from them."
-    return Table.of(f"A/A studies of {size} blocks on this machine", columns, found, note).fragment(nothing)
+    called = sum(one.called for one in cuts)
+    note = f"{called} of {len(cuts)} call a difference where there is none; by chance about one in 32 would."
+    nothing = f"Fewer than {size} blocks were recorded, so no A/A study of that size can be cut from them."
+    return Table.from_rows(f"A/A studies of {size} blocks on this machine", columns, cuts, note).fragment(nothing)
 
 
 def generators(data: StudyData) -> Fragment:
-    """A table a load; one sentence where the study has one number of generators."""
-    found = [_table(data, one).fragment() for one in sweep.sweeps(data)]
-    if not found:
-        return paragraph("One number of load generators: whether they were the limit, their own checks say.")
-    return join(*found)
+    """Tabulate each load with several numbers of generators, or explain that the study has only one number."""
+    parts = [_table(data, one).fragment() for one in instrument.sweeps(data)]
+    if not parts:
+        return paragraph("The study has one number of load generators. Their own checks say whether they were a limit.")
+    return join(*parts)
 
 
-def _table(data: StudyData, one: sweep.Sweep) -> Table:
+def _table(data: StudyData, one: instrument.Sweep) -> Table:
     rows = [
         (treatment.name, row)
         for treatment in data.plan.study.treatments
         for response in data.plan.study.primary
         if not treatment.twin
-        for row in sweep.contrasts(data, one, treatment.name, response)
+        for row in instrument.contrasts(data, one, treatment.name, response)
     ]
     columns: list[Column[tuple[str, VerdictRow]]] = [
         Column("treatment", lambda row: row[0]),
@@ -77,7 +76,7 @@ def _table(data: StudyData, one: sweep.Sweep) -> Table:
         Column("interval", lambda row: wording.effect_interval(row[1]), numeric=True),
         Column("verdict", lambda row: wording.verdict_text(row[1])),
     ]
-    return Table.of(f"More generators, {one.name}", columns, rows, _NOTE)
+    return Table.from_rows(f"More generators, {one.name}", columns, rows, _NOTE)
 
 
 def _median(row: VerdictRow) -> Cell:

@@ -1,38 +1,39 @@
-"""Failed requests by kind: of all runs, which treatment answered what or nothing; and around restarts under load."""
+"""Failed requests by kind: in all runs, around restarts, and during changes under load."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
+from meshtrial.design.changes import CHANGES, LABELS
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
 from meshtrial.report import frames, wording
 from meshtrial.report.markup import Cell, Column, Fragment, Table, join, paragraph, spread
 
 _NOTE = (
-    "Of all runs, the failed ones among them: a treatment that fails is the finding. A number is an HTTP status or "
-    "gRPC's name; time-out: no answer within the client's time-out; refused: nothing listened; reset: the connection "
-    "broke before the answer; no answer: neither is known. Reconnects are kept connections that broke and were opened "
-    "again at once; the load generator silently repeats their request, so they are no failures of a request."
+    "All runs, including failed ones: a treatment that fails is the finding. Numbers are HTTP statuses, names are "
+    "gRPC's. Time-out: no response within the client's time-out. Refused: nothing listened. Reset: the connection "
+    "broke before the response. No answer: neither is known. Reconnects are kept-alive connections that broke and were "
+    "reopened at once. The load generator silently repeats their request, so they are not failed requests."
 )
-
-
-_AROUND = (
-    "Medians over the runs, and from the least to the most of them. Failed requests are those of the whole run; the "
-    "longest silence, the time without an answer on any connection, is that around the restart, or around the same "
-    "moment where nothing was restarted. Reconnects are broken connections whose request the load generator repeated "
-    "silently."
+_RESTARTS_NOTE = (
+    "Medians over the runs, and the range. Failed requests are those of the whole run. The longest silence is the "
+    "longest time without a response on any connection, around the restart or, if nothing was restarted, around the "
+    "same moment. Reconnects are broken connections whose request the load generator repeated silently."
 )
 
 
 def failed_requests(data: StudyData) -> Fragment:
-    """One row per treatment and load that had any; one sentence where no request failed."""
+    """Tabulate failed requests, one row per treatment and load that has any."""
     with_kinds = [run for run in data.runs if run.failures]
     without = [run for run in data.runs if not run.failures and run.responses.get("error_ratio", 0.0) > 0]
     if not with_kinds and not any(map(_reconnects, data.runs)):
-        # Records of before failures were kept by kind say how many there were and no more.
+        # Old records hold the number of failures but not their kinds.
         return join() if without or not data.runs else paragraph("No request failed.")
     treatments = frames.order(data, [run.treatment for run in data.runs])
     runs: dict[tuple[str, str], list[RunRecord]] = {
@@ -40,20 +41,20 @@ def failed_requests(data: StudyData) -> Fragment:
     }
     for run in data.runs:
         runs[run.treatment, run.load].append(run)
-    columns: list[Column[Sequence[RunRecord]]] = [Column("treatment", lambda mine: mine[0].treatment)]
+    columns: list[Column[Sequence[RunRecord]]] = [Column("treatment", lambda runs: runs[0].treatment)]
     if len(frames.loads(data)) > 1:
-        columns.append(Column("load", lambda mine: mine[0].load))
+        columns.append(Column("load", lambda runs: runs[0].load))
     columns += [
-        Column("requests", lambda mine: wording.count(_requests(mine)), numeric=True),
-        Column("failed / %", lambda mine: wording.number(100 * _failed(mine).total() / _requests(mine)), numeric=True),
+        Column("requests", lambda runs: wording.count(_requests(runs)), numeric=True),
+        Column("failed / %", lambda runs: wording.number(100 * _failed(runs).total() / _requests(runs)), numeric=True),
     ]
     columns += [Column(kind, partial(_of_kind, kind), numeric=True) for kind, _ in _failed(data.runs).most_common()]
     columns += [
-        Column("reconnects", lambda mine: wording.count(sum(map(_reconnects, mine))), numeric=True),
-        Column("runs with any", lambda mine: f"{sum(map(_touched, mine))} of {len(mine)}", numeric=True),
+        Column("reconnects", lambda runs: wording.count(sum(map(_reconnects, runs))), numeric=True),
+        Column("affected runs", lambda runs: f"{sum(map(_affected, runs))} of {len(runs)}", numeric=True),
     ]
-    shown = [mine for mine in runs.values() if any(map(_touched, mine)) and _requests(mine)]
-    return Table.of("Failed requests by kind", columns, shown, _NOTE).fragment()
+    rows = [group for group in runs.values() if any(map(_affected, group)) and _requests(group)]
+    return Table.from_rows("Failed requests by kind", columns, rows, _NOTE).fragment()
 
 
 def _of_kind(kind: str, runs: Sequence[RunRecord]) -> str:
@@ -72,28 +73,27 @@ def _reconnects(run: RunRecord) -> float:
     return run.responses.get("reconnects", 0.0)
 
 
-def _touched(run: RunRecord) -> bool:
+def _affected(run: RunRecord) -> bool:
     return bool(run.failures) or _reconnects(run) > 0
 
 
 def restarts(data: StudyData) -> Fragment:
-    """One row per treatment; one sentence where no run of the study restarted anything."""
+    """Tabulate restarts under load, one row per treatment."""
     runs = [run for run in data.included_runs() if "failed_requests" in run.responses]
     if not any("restart" in run.extra for run in runs):
-        return paragraph("No run that takes part in the inference restarted anything.")
-    of = {
-        name: [run for run in runs if run.treatment == name] for name in frames.order(data, [r.treatment for r in runs])
-    }
+        return paragraph("No run used in the inference restarted anything.")
+    names = frames.order(data, [run.treatment for run in runs])
+    rows = [[run for run in runs if run.treatment == name] for name in names]
     columns: list[Column[list[RunRecord]]] = [
-        Column("treatment", lambda mine: mine[0].treatment),
-        Column("runs", lambda mine: wording.count(len(mine)), numeric=True),
-        Column("restart took", lambda mine: _spread(mine, "restart_s"), numeric=True),
-        Column("failed requests", lambda mine: _spread(mine, "failed_requests"), numeric=True),
-        Column("of these", _kinds),
-        Column("longest silence", lambda mine: _spread(mine, "longest_gap_s"), numeric=True),
-        Column("reconnects", lambda mine: _spread(mine, "reconnects"), numeric=True),
+        Column("treatment", lambda runs: runs[0].treatment),
+        Column("runs", lambda runs: wording.count(len(runs)), numeric=True),
+        Column("restart took", lambda runs: _spread(runs, "restart_s"), numeric=True),
+        Column("failed requests", lambda runs: _spread(runs, "failed_requests"), numeric=True),
+        Column("by kind", _kinds),
+        Column("longest silence", lambda runs: _spread(runs, "longest_gap_s"), numeric=True),
+        Column("reconnects", lambda runs: _spread(runs, "reconnects"), numeric=True),
     ]
-    return Table.of("Restarts under load", columns, of.values(), _AROUND).fragment()
+    return Table.from_rows("Restarts under load", columns, rows, _RESTARTS_NOTE).fragment()
 
 
 def _kinds(runs: Sequence[RunRecord]) -> str:
@@ -103,3 +103,63 @@ def _kinds(runs: Sequence[RunRecord]) -> str:
 def _spread(runs: Sequence[RunRecord], response: str) -> Cell | None:
     values = [run.responses[response] for run in runs if response in run.responses]
     return spread(values, partial(wording.in_unit, response))
+
+
+_CHANGES_NOTE = (
+    "All changes of all runs, including failed runs: median, and range. First: time to the first response that follows "
+    "the change. All: time to the first response after the last one that did not follow it. Never: some request still "
+    "did not follow when the next change was made. Refused requests are expected during a denial; other failures are "
+    "not. Times are accurate to the clock error in the last column, plus one interval between two requests and one "
+    "latency."
+)
+
+
+@dataclass(frozen=True)
+class _ChangeGroup:
+    """All changes of one name, with one treatment at one load."""
+
+    load: str
+    name: str
+    treatment: str
+    changes: Sequence[Mapping[str, Any]]
+
+
+def changes(data: StudyData) -> Fragment:
+    """Tabulate the changes under load, one row per load, treatment and kind of change."""
+    runs = [run for run in data.runs if run.extra.get("changes")]
+    if not runs:
+        return paragraph("No run of this study changed anything under load.")
+    grouped: dict[tuple[str, str, str], list[Mapping[str, Any]]] = defaultdict(list)
+    for run in runs:
+        for one in run.extra["changes"]:
+            grouped[run.load, one["name"], run.treatment].append(one)
+    treatments = frames.order(data, [run.treatment for run in runs])
+    keys = itertools.product(frames.loads(data), LABELS, treatments)
+    rows = [_ChangeGroup(*key, grouped[key]) for key in keys if key in grouped]
+    columns: list[Column[_ChangeGroup]] = [
+        Column("change", lambda row: LABELS[row.name]),
+        Column("treatment", lambda row: row.treatment),
+        *([Column("load", lambda row: row.load)] if len(frames.loads(data)) > 1 else []),
+        Column("changes", lambda row: wording.count(len(row.changes)), numeric=True),
+        Column("first", partial(_propagation, "first_s"), numeric=True),
+        Column("all", partial(_propagation, "all_s"), numeric=True),
+        Column("never", lambda row: wording.count(sum(one["all_s"] is None for one in row.changes)), numeric=True),
+        Column("refused or failed", _failed_in_changes),
+        Column("clock error", lambda row: _ms(max(one["error_s"] for one in row.changes)), numeric=True),
+    ]
+    return Table.from_rows("Time from a change until requests follow it", columns, rows, _CHANGES_NOTE).fragment()
+
+
+def _propagation(key: str, row: _ChangeGroup) -> Cell | None:
+    return spread([float(one[key]) for one in row.changes if one[key] is not None], _ms)
+
+
+def _ms(seconds: float) -> str:
+    return wording.in_unit("change_error_s", seconds)
+
+
+def _failed_in_changes(row: _ChangeGroup) -> str:
+    kinds = sum((Counter(one["failed"]) for one in row.changes), Counter[str]())
+    intended = any(step.failing for step in sum(CHANGES.values(), ()) if step.name == row.name)
+    text = ", ".join(f"{wording.count(number)} {kind}" for kind, number in kinds.most_common())
+    return (text or "–") + (", as requested" if text and intended else "")

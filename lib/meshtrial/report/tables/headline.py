@@ -1,7 +1,7 @@
-"""The verdict in one sentence, in the words of the verdict table and no others.
+"""The verdicts of a study in one sentence per load, in the words of the verdict table only.
 
-A sentence is a list of lines: how it begins, and a clause for each treatment. What a line says is found here; how a
-verdict is said stands in ``templates/sentences.j2``.
+A sentence is a list of lines: its opening, and a clause per treatment. This module selects verdicts and numbers;
+``templates/sentences.j2`` words them.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, wording
 from meshtrial.report.markup import Fragment
 from meshtrial.report.tables.growth import growth_lines, growth_notes
-from meshtrial.report.tables.ranks import places_line
+from meshtrial.report.tables.verdicts import places_line
 from meshtrial.vocabulary import VerdictLabel, directions
 
-# Beyond this many clauses over all loads a headline is a table; then it speaks of the first primary response alone.
+# With more clauses than this over all loads, the headline covers the first primary response only.
 MOST_CLAUSES = 12
 Lines = Sequence[Fragment | str]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One verdict inside a sentence: its word, what it is said of, and the numbers behind it."""
+    """One verdict of a sentence: its word, the response that it is about, and the numbers behind it."""
 
     word: VerdictLabel
     about: str
@@ -34,66 +34,65 @@ class Finding:
 
 @dataclass(frozen=True)
 class Clause:
-    """What was found of one treatment."""
+    """The findings on one treatment."""
 
     treatment: str
-    against: str  # empty where the sentence begins with it
-    stopped: VerdictLabel | None  # why nothing of it was compared, where that holds for every response
-    being: Sequence[Finding] = ()
-    costing: Sequence[Finding] = ()  # more or less of a resource
+    against: str  # empty if the sentence's opening names the baseline
+    stopped: VerdictLabel | None  # the verdict, if every response has the same one and nothing was compared
+    side: str = ""  # the side whose runs failed, if it was not the treatment's alone
+    being: Sequence[Finding] = ()  # "is slower at p50"
+    costing: Sequence[Finding] = ()  # "uses more CPU"
     verb: str = "has"
 
 
 def headlines(data: StudyData) -> list[str]:
-    """One sentence a load."""
+    """Return one sentence per load."""
     return [" ".join(map(str, lines)) for lines in _sentences(data)]
 
 
 def headline(data: StudyData) -> str:
-    """The sentences of all loads, one after another."""
+    """Return the sentences of all loads as one text."""
     return " ".join(headlines(data))
 
 
 def clauses(data: StudyData) -> list[list[str]]:
-    """The sentence of each load in parts: how it begins, and a clause a treatment."""
+    """Return the sentence of each load in parts: its opening, and a clause per treatment."""
     return [[str(line) for line in lines] for lines in _sentences(data)]
 
 
-def headline_shown(data: StudyData) -> Fragment:
-    """The sentences, and how to read them where that needs words."""
-    return Fragment("headline", _sentences(data), [*growth_notes(data), *_spoken_of(data)])
+def headline_fragment(data: StudyData) -> Fragment:
+    """Return the sentences with notes on how to read them, if needed."""
+    return Fragment("headline", _sentences(data), [*growth_notes(data), *_coverage_note(data)])
 
 
 def _sentences(data: StudyData) -> list[Lines]:
-    found: list[Lines] = []
+    sentences: list[Lines] = []
     if data.verdicts and _finished(data):
         growth = growth_lines(data)
-        found = [growth] if growth else [_sentence(data, load) for load in data.plan.study.loads]
-    return [lines for lines in found if lines] or [[_nothing_yet(data)]]
+        sentences = [growth] if growth else [_sentence(data, load) for load in data.plan.study.loads]
+    return [lines for lines in sentences if lines] or [[_no_verdict(data)]]
 
 
 def _judged(data: StudyData, load: str | None = None) -> list[VerdictRow]:
-    """Primary contrasts whose response was recorded; not of the A/A twin, and no pairs of treatments."""
-    found = frames.contrasts(data, load=load, primary=True, family="")
-    return [row for row in found.rows if not row.twin and found.reported(row)]
+    """Return primary contrasts of recorded responses, without the A/A twin and pairs of treatments."""
+    contrasts = frames.contrasts(data, load=load, primary=True, family="")
+    return [row for row in contrasts.rows if not row.twin and contrasts.reported(row)]
 
 
 def _finished(data: StudyData) -> bool:
     return not any(row.verdict is VerdictLabel.PROVISIONAL for row in data.verdicts)
 
 
-def _nothing_yet(data: StudyData) -> str:
+def _no_verdict(data: StudyData) -> str:
     kept, planned = max((frames.blocks_of(data, load) for load in frames.loads(data)), default=(0, 0))
     if data.verdicts and all(row.twin for row in data.verdicts) and _finished(data):
-        return f"Nothing was compared but the A/A twin: {data.plan.study.baseline.name} is the only treatment."
+        return f"Only the A/A twin was compared: {data.plan.study.baseline.name} is the only treatment."
     if data.verdicts:
         return (
-            f"No verdict yet: provisional, {kept} of {planned} blocks. The numbers below are a look at an unfinished "
-            "study; verdicts come when its plan is through."
+            f"No verdict yet: provisional, {kept} of {planned} blocks. The numbers below are preliminary; verdicts "
+            "follow when the plan is complete."
         )
-    return (
-        f"No verdict: {kept} of {planned} planned blocks take part in the inference, and no contrast has been computed."
-    )
+    return f"No verdict: {kept} of {planned} planned blocks are used, and no contrast has been computed."
 
 
 def _sentence(data: StudyData, load: Load) -> Lines:
@@ -101,42 +100,42 @@ def _sentence(data: StudyData, load: Load) -> Lines:
     if not rows:
         return []
     contrasts = list(dict.fromkeys((row.treatment, row.baseline) for row in rows))
-    spoken = _shortened(data)
-    rows = [row for row in rows if not spoken or row.response == spoken] or rows
+    covered = _covered_response(data)
+    rows = [row for row in rows if not covered or row.response == covered] or rows
     bases = {base for _, base in contrasts}
     base = bases.pop() if len(bases) == 1 else ""
     where = wording.load_text(load)
     groups = {pair: [row for row in rows if (row.treatment, row.baseline) == pair] for pair in contrasts}
-    found = [_clause(treatment, "" if base else against, mine) for (treatment, against), mine in groups.items() if mine]
+    found = [_clause(name, "" if base else against, group) for (name, against), group in groups.items() if group]
     return [
         f"Against {base}, at {where}:" if base else f"At {where}:",
         *(Fragment("sentences.clause", one, "." if one is found[-1] else ";") for one in found),
-        *places_line(data, load.label, spoken),
+        *places_line(data, load.label, covered),
     ]
 
 
-def _shortened(data: StudyData) -> str:
-    """The one response that the headline speaks of, where all of them would be too much; else nothing."""
+def _covered_response(data: StudyData) -> str:
+    """Return the one response that a shortened headline covers, or nothing if the headline covers all."""
     rows = _judged(data)
     return rows[0].response if len(rows) > MOST_CLAUSES else ""
 
 
-def _spoken_of(data: StudyData) -> list[str]:
-    spoken = _shortened(data)
-    others = [wording.short_label(name) for name in data.plan.study.primary if name != spoken]
-    if not spoken or not others:
+def _coverage_note(data: StudyData) -> list[str]:
+    covered = _covered_response(data)
+    others = [wording.short_label(name) for name in data.plan.study.primary if name != covered]
+    if not covered or not others:
         return []
-    return [f"This summary covers {wording.short_label(spoken)}; {wording.listing(others)}: see the table."]
+    return [f"This summary covers {wording.short_label(covered)}; {wording.listing(others)}: see the table."]
 
 
 def _clause(treatment: str, against: str, rows: Sequence[VerdictRow]) -> Clause:
-    word, *others = {row.verdict for row in rows}
+    (word, side), *others = {(row.verdict, row.qualifier) for row in rows}
     if not others and word.standing == "stopped":
-        return Clause(treatment, against, word)
+        return Clause(treatment, against, word, side)
     costing = [row for row in rows if row.verdict in directions("resource")]
     being = [_finding(row) for row in rows if row not in costing]
     verb = "uses" if all(wording.response_of(row).used_up for row in costing) else "has"
-    return Clause(treatment, against, None, being, [_finding(row) for row in costing], verb)
+    return Clause(treatment, against, None, "", being, [_finding(row) for row in costing], verb)
 
 
 def _finding(row: VerdictRow) -> Finding:

@@ -1,4 +1,4 @@
-"""One run looked into: what it was, its checks about load, its proofs, what its components used, and its logs."""
+"""One run in detail: its identity and responses, its checks, the use of its components, and its logs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from meshtrial.report import wording
 from meshtrial.report.markup import Cell, Column, Fragment, Table, badge, facts, join, paragraph, valued
 from meshtrial.report.tables.validity import gate_value
 
-LOG_BYTES = 40_000  # the end of a longer log is what one looks for
+LOG_BYTES = 40_000  # of a longer log only the end is shown
 
 
 def run_facts(data: StudyData, run_id: str, attempt: int = 1) -> Fragment:
-    """What a run was, whether it held, and its responses.
+    """Describe one run, whether it is valid, and its responses.
 
     Parameters
     ----------
@@ -28,18 +28,18 @@ def run_facts(data: StudyData, run_id: str, attempt: int = 1) -> Fragment:
     run = data.find_run(run_id, attempt)
     included = any((one.run_id, one.attempt) == (run_id, attempt) for one in data.included_runs())
     load = data.plan.study.load(run.load)
-    held = "every check passed" if run.valid else "; ".join(run.reasons) or "no reason was recorded"
+    outcome = "every check passed" if run.valid else "; ".join(run.reasons) or "failed, but no reason was recorded"
     errors, requests = (sum(getattr(one, name) for one in run.generators) for name in ("errors", "requests"))
     place = f"block {run.repetition}, position {run.position}; began {run.started_at[:19].replace('T', ' ')} UTC"
-    was = facts(
-        f"Run {_named(run)}",
-        ("what", "this run"),
+    about = facts(
+        f"Run {_name(run)}",
+        ("fact", "this run"),
         [
             ("treatment", run.treatment),
             ("load", wording.load_text(load)),
             ("place", place),
-            ("held", held),
-            ("in the inference", included),
+            ("checks", outcome),
+            ("used in the inference", included),
             ("deployed in", wording.duration(run.deploy_s)),
             ("requests", f"{wording.count(requests)}, of which {wording.count(errors)} failed"),
             ("versions", ", ".join(f"{name} {text}" for name, text in run.versions.items()) or "none recorded"),
@@ -51,11 +51,11 @@ def run_facts(data: StudyData, run_id: str, attempt: int = 1) -> Fragment:
         Column("value", lambda name: valued(run.responses[name], partial(wording.in_unit, name)), numeric=True),
     ]
     measured = [name for name in run.responses if name in data.plan.study.margins]
-    return join(was.fragment(), Table.of("What it measured", columns, measured).fragment())
+    return join(about.fragment(), Table.from_rows("Measured responses", columns, measured).fragment())
 
 
 def run_gates(data: StudyData, run_id: str, attempt: int = 1) -> Fragment:
-    """One row per check about load of a run: the measured value against its threshold; arguments as of `run_facts`."""
+    """Tabulate the checks of load and machine of a run, with values and thresholds; arguments as in `run_facts`."""
     run = data.find_run(run_id, attempt)
     columns: list[Column[GateResult]] = [
         Column("check", lambda gate: gate.name),
@@ -64,58 +64,58 @@ def run_gates(data: StudyData, run_id: str, attempt: int = 1) -> Fragment:
         Column("allowed", lambda gate: valued(gate.threshold, partial(gate_value, gate.name)), numeric=True),
         Column("why it failed", lambda gate: gate.message, wide=True),
     ]
-    table = Table.of(f"Checks of run {_named(run)}, of load and machine", columns, run.gates)
+    table = Table.from_rows(f"Checks of load and machine, run {_name(run)}", columns, run.gates)
     return table.fragment("This run had no check of load and machine.")
 
 
 def run_proofs(data: StudyData, run_id: str, attempt: int = 1) -> Fragment:
-    """One row per proof of a run, before and after its load: expected and seen; arguments as of `run_facts`."""
+    """Tabulate a run's checks of its treatment, before and after the load; arguments as in `run_facts`."""
     run = data.find_run(run_id, attempt)
     columns: list[Column[Proof]] = [
-        Column("proof", lambda proof: proof.name),
+        Column("check", lambda proof: proof.name),
         Column("passed", lambda proof: _passed(proof.passed)),
         Column("expected", lambda proof: proof.expected, middle=True),
         Column("observed", lambda proof: proof.observed, wide=True),
     ]
     groups = [f"{proof.phase} the load" for proof in run.proofs]
-    table = Table.of(f"Proofs of run {_named(run)}", columns, run.proofs, groups=groups)
-    return table.fragment(f"{run.treatment} has no proof: there is nothing in it that could be absent.")
+    table = Table.from_rows(f"Checks of the treatment, run {_name(run)}", columns, run.proofs, groups=groups)
+    return table.fragment(f"{run.treatment} has no such check: it contains nothing that could be missing.")
 
 
 def run_resources(data: StudyData, run_id: str, attempt: int = 1) -> Fragment:
-    """One row per component of one run: CPU, memory, throttling, context switches; arguments as of `run_facts`."""
+    """Tabulate a run's components: CPU, memory, throttling, context switches; arguments as in `run_facts`."""
     run = data.find_run(run_id, attempt)
     requests = run.responses.get("requests", 0.0)
     columns: list[Column[ComponentUsage]] = [
         Column("component", lambda used: Cell(used.component, note=f"{used.count} of them" if used.count > 1 else "")),
         Column("part", lambda used: used.role),
         Column("CPU / cores", lambda used: used.cpu_s / used.window_s if used.window_s > 0 else None, numeric=True),
-        Column("CPU a request / µs", lambda used: 1e6 * used.cpu_s / requests if requests else None, numeric=True),
+        Column("CPU per request / µs", lambda used: 1e6 * used.cpu_s / requests if requests else None, numeric=True),
         Column("memory", lambda used: Cell(wording.mebibytes(used.pss_bytes), used.pss_bytes), numeric=True),
         Column("throttled / s", lambda used: used.throttled_s, numeric=True),
         Column("context switches", lambda used: used.switches, numeric=True),
     ]
-    note = "Over the measured window. A dash: this machine or cluster does not tell."
-    return Table.of(f"Resources of run {_named(run)}", columns, run.usage, note).fragment(
+    note = "Over the measured window. A dash: not available on this machine or cluster."
+    return Table.from_rows(f"Resources of run {_name(run)}", columns, run.usage, note).fragment(
         "No component's use was recorded."
     )
 
 
 def run_log(data: StudyData, run_id: str, name: str = "", attempt: int = 1) -> Fragment:
-    """One log that was kept of a run; of a long one its end.
+    """Show one log of a run; of a long log, its end.
 
     Parameters
     ----------
     data : StudyData
     run_id : str
     name : str, optional
-        As in ``study.logs(run_id)``; the first where it is left out.
+        As in ``study.logs(run_id)``; default: the first log.
     attempt : int, optional
 
     Raises
     ------
     UsageError
-        For a log that was not kept.
+        If the log was not kept.
     """
     run = data.find_run(run_id, attempt)
     try:
@@ -123,23 +123,22 @@ def run_log(data: StudyData, run_id: str, name: str = "", attempt: int = 1) -> F
     except RecordError as error:
         return paragraph(f"{error}.")
     if not logs:
-        return paragraph(f"No log was kept of run {_named(run)}.")
+        return paragraph(f"No log of run {_name(run)} was kept.")
     name = name or next(iter(logs))
     if name not in logs:
-        raise UsageError(f"log {name!r}: was not kept of run {_named(run)}; there are {', '.join(logs)}")
+        raise UsageError(f"log {name!r}: was not kept for run {_name(run)}; choose one of {', '.join(logs)}")
     try:
         whole = logs[name].read_bytes()
     except OSError as error:
         raise RecordError(f"{logs[name]}: cannot be read ({error.strerror}); restore it from a backup") from None
-    text = whole[-LOG_BYTES:].decode(errors="replace").strip("\n") or "(nothing was written to it)"
-    cut = (
-        f", its last {wording.count(LOG_BYTES)} bytes of {wording.count(len(whole))}" if len(whole) > LOG_BYTES else ""
-    )
-    caption = f"{name} of run {_named(run)}{cut}"
+    text = whole[-LOG_BYTES:].decode(errors="replace").strip("\n") or "(the log is empty)"
+    caption = f"{name} of run {_name(run)}"
+    if len(whole) > LOG_BYTES:
+        caption += f", its last {wording.count(LOG_BYTES)} of {wording.count(len(whole))} bytes"
     return Fragment("log", caption, text)
 
 
-def _named(run: RunRecord) -> str:
+def _name(run: RunRecord) -> str:
     return run.run_id + (f", attempt {run.attempt}" if run.attempt > 1 else "")
 
 

@@ -1,8 +1,7 @@
-"""Where the numbers come from, how to make them again, and how the study is cited.
+"""Where the numbers come from, how to make them again, and how to cite the study.
 
-Cited by its title, its date, the digest of its plan and that of its verdicts, and the software. Whoever measured it is
-not recorded, so no author is made up for the study. What is said of the software stands in CITATION.cff and nowhere
-else; the wheel carries that file.
+A study is cited by its title, date, the digests of plan and verdicts, and the software. Records do not name who
+measured it, so the citation has no author of the study. CITATION.cff, which the wheel contains, describes the software.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ import yaml
 from meshtrial import __version__, paths
 from meshtrial.design.plan import Plan
 from meshtrial.errors import MeshtrialError
-from meshtrial.inference.diagnosis import ran
+from meshtrial.inference.diagnosis import versions_of
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
 from meshtrial.report.markup import Cell, Column, Fragment, Table, facts, join
 
-# What environment.json usually holds, in a reader's order and words; anything else follows under its own name.
+# Names in environment.json in reading order, with their labels; other names follow unchanged.
 _LABELS = {
     "cpu_model": "CPU",
     "cpus": "cores",
@@ -43,18 +42,18 @@ _LABELS = {
     "machine": "architecture",
     "python": "Python",
 }
-_SAID_ELSEWHERE = ("schema", "plan_sha256", "backend", "sealed_in")
+_ELSEWHERE = ("schema", "plan_sha256", "backend", "sealed_in")
 _NO_HOST = ("hostname", "user", "home", "cwd", "executable", "path")
 FILE = "CITATION.cff"
-# What TeX reads as more than itself, and how it is written.
+# Characters that are special to TeX, and their escapes.
 _TEX = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}"}
 _TEX["^"] = r"\textasciicircum{}"
 
 
 def reproduce_command(plan: Plan) -> str:
-    """The command that draws the same plan and runs it.
+    """Return the command that runs the same plan.
 
-    Empty text and 0 stand for defaults and are not written. Nor are paths: they belong to one machine.
+    It leaves out empty text and 0, which stand for defaults, and paths, which belong to one machine.
     """
     words = ["meshtrial", "run", plan.study.name]
     for name, value in plan.study.parameters.items():
@@ -72,7 +71,7 @@ def _as_word(value: object) -> str:
 
 
 def recorded_at(data: StudyData) -> str:
-    """The study's folder from ``data/`` on, which reads the same on every machine."""
+    """Return the study's folder from ``data/`` on, which is the same on every machine."""
     parts = data.path.parts
     if "data" in parts:
         start = len(parts) - 1 - parts[::-1].index("data")
@@ -81,7 +80,7 @@ def recorded_at(data: StudyData) -> str:
 
 
 def provenance(data: StudyData) -> Fragment:
-    """Host, versions, commit, lock, plan digest, seed, the commands that make it again, and how it is cited."""
+    """Show digests, versions, machine, the commands that repeat study and report, and the citation."""
     command, again = reproduce_command(data.plan), f"meshtrial report {shlex.quote(recorded_at(data))}"
     folded = join(
         _record_table(data).folded("digests of plan and verdicts, seed, first and last run"),
@@ -114,42 +113,42 @@ def _record_table(data: StudyData) -> Table:
 
 def _machine_table(data: StudyData) -> Table:
     rows: list[tuple[str, str]] = []
-    # The host's description may lie one level down; its names are the same.
+    # The testbed's description of the host may be nested one level deeper, with the same names.
     flat = {name.removeprefix("testbed "): value for name, value in _flatten(data.environment)}
     for name, label in _LABELS.items():
         if name in flat:
             rows.append((label, _as_text(name, flat.pop(name))))
-    rows += [(name, _as_text(name, value)) for name, value in flat.items() if name not in _SAID_ELSEWHERE]
+    rows += [(name, _as_text(name, value)) for name, value in flat.items() if name not in _ELSEWHERE]
     rows += [(f"{name} (in the runs)", text) for name, text in _run_versions(data)]
     return _pairs("The machine and the versions", rows)
 
 
 def _versions_tables(data: StudyData) -> Iterator[Table]:
-    """What ran in each version of a data plane, where a study compares versions: all that they differ in."""
+    """Yield, for each data plane of which a study compares versions, a table of what differs between them."""
     treatments = data.plan.study.treatments
     for plane in dict.fromkeys(treatment.dataplane for treatment in treatments if treatment.version):
         names = list(dict.fromkeys(one.versioned for one in treatments if one.dataplane == plane))
         found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-        for treatment, told in ran(data.runs).items():
-            for what, versions in told.items():
+        for treatment, programs in versions_of(data.runs).items():
+            for program, versions in programs.items():
                 if treatment.dataplane == plane:
-                    found[what][treatment.versioned] |= versions
+                    found[program][treatment.versioned] |= versions
 
         def ran_in(name: str, row: tuple[str, Mapping[str, set[str]]]) -> str | None:
             return ", ".join(sorted(row[1][name])) or None
 
         columns: list[Column[tuple[str, Mapping[str, set[str]]]]] = [
-            Column("what", lambda row: row[0]),
+            Column("program", lambda row: row[0]),
             *(Column(name, partial(ran_in, name), wide=True) for name in names),
         ]
         differ = [row for row in sorted(found.items()) if len({ran_in(name, row) for name in names}) > 1]
         caption = f"Versions of {plane}, as the runs recorded them"
-        note = "What is not listed was the same in all of them."
-        yield Table.of(caption, columns, differ, note, show_caption=False)
+        note = "Anything not listed was the same in all of them."
+        yield Table.from_rows(caption, columns, differ, note, show_caption=False)
 
 
 def _run_versions(data: StudyData) -> Iterator[tuple[str, str]]:
-    """Versions that the runs themselves recorded; treatments may differ in them, runs of one treatment should not."""
+    """Yield each version that runs recorded. Treatments may differ in it, runs of one treatment should not."""
     seen: dict[str, dict[str, dict[str, None]]] = defaultdict(lambda: defaultdict(dict))
     for run in data.runs:
         for name, version in run.versions.items():
@@ -159,17 +158,17 @@ def _run_versions(data: StudyData) -> Iterator[tuple[str, str]]:
         treatments: dict[str, list[str]] = defaultdict(list)
         for treatment, versions in by_treatment.items():
             treatments[", ".join(versions)].append(treatment)
-        shown = "; ".join(
+        text = "; ".join(
             text if len(several) == 1 else f"{text} in {', '.join(sorted(names))}" for text, names in treatments.items()
         )
         changed = any(len(versions) > 1 for versions in by_treatment.values())
-        yield name, f"{shown} (WARNING: it changed within the study)" if changed else shown
+        yield name, f"{text} (WARNING: it changed within the study)" if changed else text
 
 
 def _flatten(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in data.items():
         full = f"{prefix} {name}".strip()
-        if str(name).lower() in _NO_HOST:  # nothing that names a machine's owner
+        if str(name).lower() in _NO_HOST:  # it would identify the machine or its owner
             continue
         if isinstance(value, Mapping):
             yield from _flatten(value, full)
@@ -193,11 +192,11 @@ def _as_text(name: str, value: object) -> str:
 
 
 def _pairs(caption: str, rows: list[tuple[str, str]]) -> Table:
-    said = [
+    cells = [
         (label.replace("_", " "), Cell(text, html=Fragment("hash", text) if _is_hash(text) else None))
         for label, text in rows
     ]
-    return facts(caption, ("what", "recorded"), said, show_caption=False)
+    return facts(caption, ("fact", "recorded"), cells, show_caption=False)
 
 
 def _is_hash(text: str) -> bool:
@@ -206,27 +205,27 @@ def _is_hash(text: str) -> bool:
 
 @cache
 def software() -> Mapping[str, Any]:
-    """CITATION.cff: of the installed package, or of the checkout."""
+    """Return the content of CITATION.cff, from the installed package or the checkout."""
     for folder in (Path(paths.__file__).parent, paths.CHECKOUT):
         try:
-            found = yaml.safe_load((folder / FILE).read_text(encoding="utf-8"))
+            content = yaml.safe_load((folder / FILE).read_text(encoding="utf-8"))
         except OSError:
             continue
         except yaml.YAMLError as error:
-            raise MeshtrialError(f"{folder / FILE}: is not YAML ({error}); restore it") from None
-        if isinstance(found, dict):
-            return found
+            raise MeshtrialError(f"{folder / FILE}: is not valid YAML ({error}); restore it") from None
+        if isinstance(content, dict):
+            return content
     raise MeshtrialError(f"{FILE}: is in neither the package nor the checkout; install meshtrial again")
 
 
 def verdicts_sha256(data: StudyData) -> str:
-    """Digest of the verdict rows: what `verify` compares a re-analysis with."""
+    """Return the digest of the verdict rows, which `verify` compares with that of a new analysis."""
     body = json.dumps([row.to_dict() for row in data.verdicts], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(body.encode()).hexdigest()
 
 
 def citation(data: StudyData) -> Fragment:
-    """How to cite a study: a sentence, and BibTeX for the study and for the software."""
+    """Return how to cite a study: a sentence, and BibTeX entries for the study and the software."""
     study, plan = data.plan.study, data.plan.sha256
     first = min(data.runs, key=lambda run: run.start_unix_s, default=None)
     day = first.started_at[:10] if first is not None else ""

@@ -1,52 +1,56 @@
-"""The runs behind the checks that a report begins with: every check of every attempt, proofs, and failures."""
+"""The runs behind the checks of a report's first screen: places, every check of every attempt, and failures."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
+import numpy as np
+
+from meshtrial.inference.values import LoadBlocks
 from meshtrial.records.dataset import StudyData
-from meshtrial.records.schema import GateResult, RunRecord
+from meshtrial.records.parts import Site, places
+from meshtrial.records.schema import GateResult, Proof, RunRecord, VerdictRow
 from meshtrial.report import frames, wording
 from meshtrial.report.checks import KIND_OF, number_of
 from meshtrial.report.markup import Cell, Column, Fragment, Table, bullets, fold, join, passed_of, valued
-from meshtrial.report.tables import proofs
 from meshtrial.report.tables.failures import failed_requests
-from meshtrial.report.tables.places import nodes_of_blocks, places_of_blocks
 
 _SHARES = frozenset({"rate", "late", "errors", "generator CPU", "generator late", "foreign load"})
 _OTHERS = "A/A twin, drift and order of exploratory responses"
 
 
 def validity(data: StudyData) -> Fragment:
-    """The runs behind the checks: places, checks of load and machine, failures, proofs, exploratory warnings."""
-    unproven = any(not proof.passed for run in data.runs for proof in run.proofs)
-    ungated = any(run.failed_gates for run in data.runs)
+    """Show the runs behind the checks: places, checks, failed requests, failed attempts, exploratory warnings."""
+    treatment_failed = any(not proof.passed for run in data.runs for proof in run.proofs)
+    load_failed = any(run.failed_gates for run in data.runs)
     codes = {code for code, kind in KIND_OF.items() if kind in ("twin", "drift", "blocks")}
     others = wording.warnings([row for row in frames.verdicts(data) if row.exploratory], codes)
     return join(
         places_of_blocks(data),
         nodes_of_blocks(data),
-        _gates(data).folded(_gates_hold(data), opened=ungated),
+        _gates(data).folded(_gates_summary(data), opened=load_failed),
         failed_requests(data),
-        _failed_runs(data),
-        proofs.proofs(data).folded(proofs.holds(data), opened=unproven),
+        _failed_attempts(data),
+        proofs(data).folded(proofs_summary(data), opened=treatment_failed),
         *([fold(_OTHERS, number_of(len(others), "warning"), bullets(others))] if others else []),
     )
 
 
-def _gates_hold(data: StudyData) -> str:
-    """The table of checks about load in a line."""
+def _gates_summary(data: StudyData) -> str:
+    """Return one line on how many attempts passed the checks of load and machine."""
     names = {gate.name for run in data.runs for gate in run.gates}
     failed = dict.fromkeys(gate.name for run in data.runs for gate in run.failed_gates)
-    held = sum(not run.failed_gates for run in data.runs)
+    passed = sum(not run.failed_gates for run in data.runs)
     attempts = number_of(len(data.runs), "attempt")
-    said = f"{number_of(len(names), 'check')}; {wording.count(held)} of {attempts} passed them all"
-    return f"{said}; failed: {wording.listing(list(failed))}" if failed else said
+    text = f"{number_of(len(names), 'check')}; {wording.count(passed)} of {attempts} passed them all"
+    return f"{text}; failed: {wording.listing(list(failed))}" if failed else text
 
 
 def _gates(data: StudyData) -> Table:
-    """One row per check about load, one column per treatment: the worst value seen, and how many attempts failed."""
+    """Tabulate checks of load and machine by treatment: the worst value, and of a failed check how many passed."""
     grouped: dict[tuple[str, str, str], list[GateResult]] = defaultdict(list)
     attempts: Counter[tuple[str, str]] = Counter()
     valid: Counter[tuple[str, str]] = Counter()
@@ -60,10 +64,10 @@ def _gates(data: StudyData) -> Table:
     rows = [(load, name) for load in frames.loads(data) for name in names]
 
     def threshold(row: tuple[str, str]) -> Cell | None:
-        found = (gate.threshold for name in treatments for gate in grouped.get((row[0], name, row[1]), ()))
-        return valued(next(found, None), partial(gate_value, row[1]))
+        values = (gate.threshold for name in treatments for gate in grouped.get((row[0], name, row[1]), ()))
+        return valued(next(values, None), partial(gate_value, row[1]))
 
-    def held(treatment: str, row: tuple[str, str]) -> Cell:
+    def result(treatment: str, row: tuple[str, str]) -> Cell:
         load, name = row
         if not name:
             return passed_of(valid[load, treatment], attempts[load, treatment])
@@ -72,17 +76,17 @@ def _gates(data: StudyData) -> Table:
     columns: list[Column[tuple[str, str]]] = [
         Column("check", lambda row: row[1] or "valid attempts"),
         Column("threshold", threshold, numeric=True),
-        *(Column(name, partial(held, name), numeric=True) for name in treatments),
+        *(Column(name, partial(result, name), numeric=True) for name in treatments),
     ]
-    note = "Each cell: the worst value of all attempts; where a check failed, how many passed it."
+    note = "Each cell: the worst value of all attempts; if a check failed, how many attempts passed it."
     keys = [f"{load}|{name or 'valid'}" for load, name in rows]
     groups = [load for load, _ in rows] if len(frames.loads(data)) > 1 else ()
     title = "Checks of load and machine, by treatment"
-    return Table.of(title, columns, rows, note, keys=keys, groups=groups, show_caption=False)
+    return Table.from_rows(title, columns, rows, note, keys=keys, groups=groups, show_caption=False)
 
 
 def gate_value(name: str, value: float) -> str:
-    """A check's value or threshold as it is read: shares as percentages."""
+    """Format a check's value or threshold; shares become percentages."""
     if name in _SHARES:
         return f"{wording.plain(round(100 * value, 2))}{wording.NBSP}%"
     return wording.plain(float(f"{value:.3g}"))
@@ -98,7 +102,7 @@ def _gate_cell(name: str, gates: list[GateResult]) -> Cell:
     return passed_of(len(gates) - len(failed), len(gates), text) if failed else Cell(text, worst)
 
 
-def _failed_runs(data: StudyData) -> Fragment:
+def _failed_attempts(data: StudyData) -> Fragment:
     failed = [run for run in data.runs if not run.valid]
     if not failed:
         return join()
@@ -108,5 +112,197 @@ def _failed_runs(data: StudyData) -> Fragment:
         Column("what failed", lambda run: "; ".join(run.reasons) or "no reason recorded", wide=True),
     ]
     keys = [f"{run.run_id}|{run.attempt}" for run in failed]
-    table = Table.of("Attempts that failed", columns, failed, keys=keys, show_caption=False)
+    table = Table.from_rows("Attempts that failed", columns, failed, keys=keys, show_caption=False)
     return table.folded(f"{len(failed)}, each with its reason", opened=len(failed) <= 6)
+
+
+_WHERE = (
+    "There is one plan and one seed, and each block was run entirely in one place. Compared runs therefore share their "
+    "place, and a faster place changes no contrast."
+)
+_EACH = (
+    "Medians over the blocks of each place, without verdicts, because these are few blocks. If the effect differs "
+    "between places by more than chance (Kruskal-Wallis over the blocks, at 1 %), the verdict carries a warning. "
+    "Another warning says if there are too few blocks for that test."
+)
+_NODES = (
+    "The nodes of a block were drawn at random, the same for all its treatments, so a faster node changes no contrast. "
+    "Medians over the blocks of each, without verdicts."
+)
+_MOST_NODES = 6
+# A function that returns the blocks of a place at a load.
+BlocksOf = Callable[[str, str], Sequence[int]]
+
+
+def places_of_blocks(data: StudyData) -> Fragment:
+    """Tabulate the places of a divided study and the effect in each; nothing for a study of one place."""
+    sites = places(data.plan, data.environment)
+    if not sites:
+        return join()
+    blocks = {place.name: place.blocks for place in sites}
+    effects = _effects(data, "The effect in each place", list(blocks), lambda name, _: blocks[name], _EACH)
+    return join(_places_table(data, sites).fragment(), effects.fragment())
+
+
+def nodes_of_blocks(data: StudyData) -> Fragment:
+    """Tabulate the effect by nodes; nothing if all blocks used the same nodes or the study did not choose them."""
+    blocks_on: dict[str, dict[str, list[int]]] = {}
+    for run in data.runs:
+        hosts = run.extra.get("nodes")
+        if isinstance(hosts, Mapping):
+            name = " ".join(f"{side} on {_hosts_text(hosts.get(side, ()))}" for side in ("generators", "application"))
+            blocks = blocks_on.setdefault(name, {}).setdefault(run.load, [])
+            blocks += [run.repetition] if run.repetition not in blocks else []
+    if len(blocks_on) < 2:
+        return join()
+    names = sorted(blocks_on, key=lambda name: -sum(map(len, blocks_on[name].values())))[:_MOST_NODES]
+    note = _NODES
+    if len(blocks_on) > len(names):
+        note += f" Shown are the {_MOST_NODES} of {len(blocks_on)} combinations of nodes that have most blocks."
+
+    def blocks_at(name: str, load: str) -> Sequence[int]:
+        return blocks_on[name].get(load, [])
+
+    return _effects(data, "The effect by node", names, blocks_at, note).fragment()
+
+
+def _hosts_text(hosts: Sequence[str]) -> str:
+    return ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more" if len(hosts) > 3 else "")
+
+
+def _places_table(data: StudyData, sites: Sequence[Site]) -> Table:
+    def from_testbed(*names: str) -> Callable[[Site], object]:
+        """Return a function that gives the first of these facts that a place's testbed recorded."""
+
+        def value(place: Site) -> object:
+            testbed = place.environment.get("testbed", data.environment.get("testbed"))
+            known = testbed if isinstance(testbed, dict) else {}
+            return next((known[name] for name in names if known.get(name)), "not recorded")
+
+        return value
+
+    def runs(place: Site) -> list[RunRecord]:
+        return sorted((run for run in data.runs if run.repetition in place.blocks), key=lambda run: run.start_unix_s)
+
+    def minute(moments: list[str]) -> str | None:
+        return moments[0][:16].replace("T", " ") if moments else None
+
+    def nodes(place: Site) -> int | None:
+        listed = from_testbed("nodes")(place)
+        return len(listed) if isinstance(listed, list) else None
+
+    columns: list[Column[Site]] = [
+        Column("place", lambda place: place.name),
+        Column("blocks", lambda place: f"{place.blocks[0]} to {place.blocks[-1]}"),
+        Column("cluster or CPU", from_testbed("cluster", "cpu_model")),
+        Column("Kubernetes or kernel", from_testbed("kubernetes", "kernel")),
+        Column("nodes", nodes),
+        Column("from (UTC)", lambda place: minute([run.started_at for run in runs(place)])),
+        Column("to (UTC)", lambda place: minute([run.finished_at for run in reversed(runs(place))])),
+        Column("valid", lambda place: f"{sum(run.valid for run in runs(place))} of {len(runs(place))}"),
+    ]
+    return Table.from_rows("Where the blocks were run", columns, sites, _WHERE)
+
+
+def _effects(data: StudyData, caption: str, names: Sequence[str], blocks: BlocksOf, note: str) -> Table:
+    def contrast(row: VerdictRow) -> str:
+        return f"{row.treatment} against {row.baseline}" + (f", {row.load}" if len(frames.loads(data)) > 1 else "")
+
+    columns: list[Column[VerdictRow]] = [
+        Column("contrast", contrast),
+        Column("response", lambda row: row.label, wide=True),
+        *(Column(name, partial(_effect, data, blocks, name), numeric=True) for name in names),
+    ]
+    judged = [row for row in frames.verdicts(data) if not row.exploratory and row.n_blocks]
+    return Table.from_rows(caption, columns, judged, note)
+
+
+def _effect(data: StudyData, blocks: BlocksOf, place: str, row: VerdictRow) -> Cell:
+    names = [row.treatment, row.baseline]
+    runs = LoadBlocks.of(data.table, row.load, blocks(place, row.load)).complete(names, row.response)
+    if not runs.blocks:
+        return Cell("no block")
+    treated, base = runs.values(names, row.response).values()
+    note = f"{len(runs.blocks)} blocks"
+    if row.by_difference:
+        difference = float(np.median(treated - base))
+        return Cell(wording.in_unit(row.response, difference, sign=True), difference, note=note)
+    ratio = float(np.exp(np.median(np.log(treated / base))))
+    return Cell(wording.change(ratio), ratio, note=note)
+
+
+_NUMBER = re.compile(r"\d+")
+_LONGEST = 140  # characters of an observation that are shown; records hold all
+# What libraries report about a refused connection, and what it means.
+_WORDS = (
+    (re.compile(r"EOF occurred in violation of protocol\b.*"), "connection closed during the TLS handshake"),
+    (re.compile(r"EOF"), "connection closed without an answer"),
+    (re.compile(r"(?:read|write) tcp \S+->\S+: (?:read|write): (.+)"), r"\1"),
+    (re.compile(r"(?:sslv3|tlsv1\d?) alert (.+)"), r"TLS alert: \1"),
+    (re.compile(r"(.+?) \(_ssl\.c:\d+\)"), r"\1"),
+)
+# The identity in a proxy's description of a connection.
+_IDENTITY = re.compile(r"(X-Forwarded-Client-Cert): .*?\bURI=([^;,\s]+).*", re.DOTALL)
+
+
+def proofs(data: StudyData) -> Table:
+    """Tabulate checks by treatment: what was expected and observed; of a check that failed, only failures' values."""
+    grouped: dict[tuple[str, str], list[Proof]] = defaultdict(list)
+    for run in data.runs:
+        for proof in run.proofs:
+            grouped[run.treatment, proof.name].append(proof)
+    ranks = {name: rank for rank, name in enumerate(frames.order(data, {name for name, _ in grouped}))}
+    listed = sorted(grouped.items(), key=lambda item: ranks[item[0][0]])
+    columns: list[Column[list[Proof]]] = [
+        Column("check", lambda group: group[0].name),
+        Column("passed", lambda group: passed_of(sum(proof.passed for proof in group), len(group)), numeric=True),
+        Column("expected", lambda group: together(proof.expected for proof in _notable(group)), middle=True),
+        Column("observed", lambda group: together(in_words(proof.observed) for proof in _notable(group)), wide=True),
+    ]
+    note = (
+        "Before and after each run, these checks verify that the treatment is what its label says. A treatment that "
+        "is not listed has no such check. The records of the runs hold every observation in full."
+    )
+    groups = [treatment for (treatment, _), _ in listed]
+    rows = [group for _, group in listed]
+    title = "Checks of the treatment, by treatment"
+    return Table.from_rows(title, columns, rows, note, groups=groups, show_caption=False)
+
+
+def _notable(proofs: list[Proof]) -> list[Proof]:
+    """Return the proofs that failed; all of them if none did."""
+    return [proof for proof in proofs if not proof.passed] or proofs
+
+
+def proofs_summary(data: StudyData) -> str:
+    """Return one line on how many checks of the treatments passed."""
+    every = [(run.treatment, proof) for run in data.runs for proof in run.proofs]
+    passed = sum(proof.passed for _, proof in every)
+    kinds = len({(treatment, proof.name) for treatment, proof in every})
+    return (
+        f"whether each treatment is what its label says: {number_of(kinds, 'check')}; "
+        f"{wording.count(passed)} of {number_of(len(every), 'result')} passed"
+    )
+
+
+def in_words(observed: str) -> str:
+    """Return an observation in plain words, on one line of limited length."""
+    text = " ".join(observed.split())
+    for pattern, words in _WORDS:
+        if match := pattern.fullmatch(text):
+            text = match.expand(words)
+            break
+    else:
+        text = _IDENTITY.sub(r"\2, in \1", text)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1].rstrip() + "…"
+
+
+def together(texts: Iterable[str]) -> str:
+    """Join distinct texts, at most two of them. Texts that differ only in one number become one, with its range."""
+    distinct = list(dict.fromkeys(texts))
+    numbers = [_NUMBER.findall(text) for text in distinct]
+    if len(distinct) > 1 and len({_NUMBER.sub("#", text) for text in distinct}) == 1 and len(numbers[0]) == 1:
+        values = [int(number[0]) for number in numbers]
+        return _NUMBER.sub(f"{wording.count(min(values))} to {wording.count(max(values))}", distinct[0])
+    first = " · ".join(distinct[:2])
+    return first if len(distinct) <= 2 else f"{first} · and {len(distinct) - 2} more"

@@ -1,7 +1,7 @@
-"""The columns of the verdict table, each declared once: pages, Markdown and a terminal show them from this list.
+"""The columns of the verdict table, each declared once: pages, Markdown and terminals show them from this list.
 
-An output shows a column unless the list says that it cannot hold it. Where one says the same in another way (a page
-adds a quieter line, Markdown has room for none, a terminal has a hundred columns), that stands beside the column.
+A column names the outputs that show it. An output that shows it differently has a function of its own: a page adds a
+second line, Markdown has no room for one, a terminal has a hundred columns.
 """
 
 from __future__ import annotations
@@ -16,49 +16,49 @@ from meshtrial.report.frames import Contrasts
 from meshtrial.report.markup import Cell, Fragment, verdict_badge
 from meshtrial.vocabulary import COARSE_QUANTILE, VerdictLabel
 
-Output = Literal["page", "markdown", "terminal", "below"]  # the last two: beside a treatment's name, and in lines below
+Output = Literal["page", "markdown", "terminal", "below"]  # a terminal has one line, and further lines below it
 PAGE, MARKDOWN, TERMINAL, BELOW = get_args(Output)
 
 
 @dataclass(frozen=True)
 class Line:
-    """A verdict row among those of its table, the runs of its treatment, and a gate's answer where there is one."""
+    """A verdict row, the contrasts of its table, the number of its treatment's runs, and a CI gate's result."""
 
     row: VerdictRow
-    among: Contrasts
+    contrasts: Contrasts
     runs: int = 0
     gate: str = "–"
 
 
-Said = Callable[[Line], object]
+ValueOf = Callable[[Line], object]  # from a line to any value that `markup.cell` accepts
 
 
 @dataclass(frozen=True)
 class VerdictColumn:
-    """What every output says of a verdict row in one place."""
+    """A column of the verdict table, and what each output shows in it."""
 
-    heading: str  # may name {counted} and {corrected}: blocks or runs, a p of Holm or a q
-    said: Said  # from a line to any value that `markup.cell` takes
-    outputs: Sequence[Output] = (PAGE, MARKDOWN, BELOW)  # by default all three, in a terminal below the row
-    otherwise: Mapping[Output, Said] = field(default_factory=dict)  # what an output says instead
-    meaning: str = ""  # what the legend says of it, where its heading does not say enough
-    name: bool = False  # a name out of the records, which Markdown writes as code and a terminal as it is
+    heading: str  # may contain {counted} (blocks or runs) and {corrected} (the name of the corrected p)
+    value: ValueOf
+    outputs: Sequence[Output] = (PAGE, MARKDOWN, BELOW)
+    values: Mapping[Output, ValueOf] = field(default_factory=dict)  # replaces `value` in an output
+    meaning: str = ""  # shown in the legend if the heading does not explain itself
+    name: bool = False  # whether it holds a name from the records, which Markdown writes as code
     numeric: bool = False
     middle: bool = False
 
-    def shows(self, output: Output, line: Line) -> object:
-        """What an output shows: any value that `markup.cell` takes, None for what is not there."""
-        return self.otherwise.get(output, self.said)(line)
+    def value_in(self, output: Output, line: Line) -> object:
+        """Return the value that an output shows, None for a missing one."""
+        return self.values.get(output, self.value)(line)
 
 
 def columns_of(output: Output) -> list[VerdictColumn]:
-    """The columns of an output, in their order."""
+    """Return the columns of an output in order."""
     return [column for column in COLUMNS if output in column.outputs]
 
 
 def _treatment_on_page(line: Line) -> Cell:
     row = line.row
-    against = f"against {row.baseline}" if len(line.among.baselines) > 1 else ""
+    against = f"against {row.baseline}" if len(line.contrasts.baselines) > 1 else ""
     return Cell(wording.treatment(row), note=against)
 
 
@@ -69,52 +69,54 @@ def _value(line: Line) -> str:
 
 
 def _verdict(line: Line) -> str:
-    reported = line.among.reported(line.row)
+    reported = line.contrasts.reported(line.row)
     return wording.verdict_text(line.row) if reported else f"{VerdictLabel.INVALID}: not reported"
 
 
 def _verdict_on_page(line: Line) -> Cell:
-    """The verdict, as it is stored behind; what was not reported has none to be read."""
-    row, among = line.row, line.among
-    said: str
-    if among.reported(row):
-        said, html = row.verdict, verdict_badge(row.verdict)
-        why = {VerdictLabel.SATURATED: "asked rate not held", VerdictLabel.INVALID: "see validity"}.get(row.verdict, "")
+    """Return the verdict with qualifier and corrected p; the stored verdict is the cell's value."""
+    row, contrasts = line.row, line.contrasts
+    text: str
+    if contrasts.reported(row):
+        text, html = row.verdict, verdict_badge(row.verdict)
+        why = {VerdictLabel.SATURATED: "requested rate not reached", VerdictLabel.INVALID: "see validity"}.get(
+            row.verdict, ""
+        )
     else:
-        said, html = "not reported", Fragment("quiet", "not reported")
+        text, html = "not reported", Fragment("quiet", "not reported")
         why = "too few requests" if row.response.startswith("latency_") else "not measured"
     corrected = "q" if row.adjustment == "benjamini-hochberg" else "p"
-    behind = (
+    parts = (
         wording.qualifier(row),
         wording.equation(corrected, row.p_adjusted) if row.p_adjusted is not None else "",
-        f"{row.n_blocks} {among.counted}" if row.n_blocks and row.n_blocks != among.blocks else "",
+        f"{row.n_blocks} {contrasts.counted}" if row.n_blocks and row.n_blocks != contrasts.blocks else "",
         why,
         "after the fact" if row.after_the_fact else "",
     )
-    return Cell(said, row.verdict, html, ", ".join(filter(None, behind)))
+    return Cell(text, row.verdict, html, ", ".join(filter(None, parts)))
 
 
-def _known(ends: str) -> str:
-    """An interval as a quieter line; none where it has no end."""
+def _note(ends: str) -> str:
+    """Return an interval as a cell's note, nothing if the interval is unknown."""
     return "" if ends == wording.UNKNOWN else ends
 
 
 def _change(line: Line) -> Cell:
     row = line.row
-    ends = "" if row.ratio is None else _known(wording.change_interval(row.ci_low, row.ci_high))
+    ends = "" if row.ratio is None else _note(wording.change_interval(row.ci_low, row.ci_high))
     return Cell(wording.change(row.ratio, row.ci_high), row.ratio, note=ends)
 
 
 def _change_on_page(line: Line) -> Cell:
     change, row = _change(line), line.row
-    odd = _odd(line) if change.note and not row.by_difference else ""
-    return Cell(change.text, change.value, note=change.note + odd)
+    unusual = _unusual_confidence(line) if change.note and not row.by_difference else ""
+    return Cell(change.text, change.value, note=change.note + unusual)
 
 
-def _odd(line: Line) -> str:
-    """The confidence of the judged interval, where it is not that of the others."""
-    own = line.row.confidence
-    return "" if line.row.ratio is None or own in (None, line.among.confidence) else _at(line.row)
+def _unusual_confidence(line: Line) -> str:
+    """Return the confidence of the judged interval if it differs from that of the table."""
+    confidence = line.row.confidence
+    return "" if line.row.ratio is None or confidence in (None, line.contrasts.confidence) else _at(line.row)
 
 
 def _at(row: VerdictRow) -> str:
@@ -135,18 +137,18 @@ def _added(line: Line) -> Cell:
 
 def _added_on_page(line: Line) -> Cell:
     added = _added(line)
-    odd = _odd(line) if added.note and line.row.by_difference else ""
-    return Cell(added.text, added.value, note=added.note + odd)
+    unusual = _unusual_confidence(line) if added.note and line.row.by_difference else ""
+    return Cell(added.text, added.value, note=added.note + unusual)
 
 
-def _beside(line: Line) -> Cell | None:
-    """The effect that does not carry the verdict, where it says more."""
+def _other_effect(line: Line) -> Cell | None:
+    """Return the effect that does not decide the verdict, or None if it would repeat the deciding one."""
     row = line.row
     if row.ratio is None or not wording.response_of(row).unit:
         return None
     if row.by_difference:
         return _change(line)
-    return Cell(wording.added(row), note=_known(wording.added_interval(row)))
+    return Cell(wording.added(row), note=_note(wording.added_interval(row)))
 
 
 def _values(line: Line) -> Cell | None:
@@ -178,7 +180,7 @@ def _margin_on_page(line: Line) -> Cell:
     detectable = "" if row.mde is None else f"detects {wording.mde_text(row)}"
     if row.margin is None or row.margin_floor is None:
         return Cell(_margin(line), row.margin, note=detectable)
-    # The floor decides; what it is of the baseline goes to the line below, where the column is already wide.
+    # The floor decides. Its share of the baseline is on the second line, because the column is already wide.
     below = "; ".join(filter(None, (wording.margin_share(row), detectable)))
     return Cell(f"±{wording.in_unit(row.response, row.margin_floor)}", row.margin, note=below)
 
@@ -188,8 +190,8 @@ def _detects(line: Line) -> str | None:
     return None if row.mde is None else wording.mde_text(row)
 
 
-_DETECTS = "the smallest effect that this many blocks with this much noise would find four times out of five"
-# In the order in which every output has them.
+_DETECTS = "the smallest effect that this number of blocks detects with 80 % power, given this noise"
+# In the order of every output.
 COLUMNS: list[VerdictColumn] = [
     VerdictColumn(
         "treatment",
@@ -198,13 +200,13 @@ COLUMNS: list[VerdictColumn] = [
         {PAGE: _treatment_on_page},
         name=True,
     ),
-    # A page says these two in a line of the treatment and over its rows, a terminal over its rows.
+    # A page has these two in the treatment's second line and above the rows, a terminal above the rows.
     VerdictColumn("against", lambda line: line.row.baseline, (MARKDOWN,), name=True),
     VerdictColumn("response", lambda line: wording.typical(line.row), (MARKDOWN,)),
     VerdictColumn("{counted}", lambda line: line.runs, (TERMINAL,)),
     VerdictColumn("median", _value, (TERMINAL,)),
     VerdictColumn(
-        "verdict", _verdict, otherwise={PAGE: _verdict_on_page, BELOW: lambda line: line.row.sentence}, middle=True
+        "verdict", _verdict, values={PAGE: _verdict_on_page, BELOW: lambda line: line.row.sentence}, middle=True
     ),
     VerdictColumn(
         "change",
@@ -213,7 +215,7 @@ COLUMNS: list[VerdictColumn] = [
         {PAGE: _change_on_page, TERMINAL: lambda line: wording.effect(line.row)},
         numeric=True,
     ),
-    # A page has its interval in the quieter line of the change, and the corrected p in that of the verdict.
+    # A page has the interval in the second line of the change, and the corrected p in that of the verdict.
     VerdictColumn("interval", _interval, (TERMINAL,)),
     VerdictColumn("p", lambda line: wording.probability(line.row.p), (TERMINAL,)),
     VerdictColumn(
@@ -226,10 +228,10 @@ COLUMNS: list[VerdictColumn] = [
         {PAGE: _added_on_page, MARKDOWN: lambda line: wording.added(line.row)},
         numeric=True,
     ),
-    VerdictColumn("besides", _beside, (BELOW,)),
+    VerdictColumn("besides", _other_effect, (BELOW,)),
     VerdictColumn("baseline → treatment", _values, (PAGE,), numeric=True),
     VerdictColumn("equivalence p", _p_equivalence, (BELOW,)),
-    # A terminal says the margin in the title over the rows; a page what they detect in the margin's quieter line.
+    # A terminal has the margin in the title above the rows, a page the detectable effect in the margin's second line.
     VerdictColumn("margin", _margin, (PAGE, MARKDOWN), {PAGE: _margin_on_page}, numeric=True),
     VerdictColumn("detects", _detects, (BELOW,), meaning=_DETECTS),
     VerdictColumn("gate", lambda line: line.gate, (MARKDOWN,)),

@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  // A cell's stored number where it has one; else its text, of which a leading number counts.
+  // Sort key: the cell's stored number, else the number that its text begins with, else the text.
   const keyOf = cell => {
     const stored = cell.querySelector("data");
     const text = (stored ? stored.value : cell.textContent).trim().replace(/[\u202f\u00a0]/g, "").replace(/^\u2212/, "-");
@@ -11,7 +11,7 @@
   const compare = (a, b) => typeof a === "number" && typeof b === "number"
     ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
 
-  // Rows below one heading stay below it.
+  // Rows stay below the heading of their group.
   const groupsOf = body => {
     const groups = [[]];
     for (const row of body.rows) {
@@ -55,7 +55,7 @@
   };
   for (const table of document.querySelectorAll("table.mt-sortable")) sortable(table);
 
-  // Only what scrolls needs a stop of the Tab key; what that is changes with the window and with folds.
+  // Only boxes that scroll are in the tab order. Which ones scroll depends on the window and on open folds.
   const watch = new ResizeObserver(seen => {
     for (const { target } of seen) {
       const scrolls = target.scrollWidth > target.clientWidth + 1 || target.scrollHeight > target.clientHeight + 1;
@@ -64,7 +64,7 @@
   });
   for (const box of document.querySelectorAll(".mt-scroll")) watch.observe(box);
 
-  // Browsers that cannot open folds on paper by style alone.
+  // For browsers whose style sheets cannot open folds in print.
   let opened = [];
   addEventListener("beforeprint", () => {
     opened = [...document.querySelectorAll("details:is(.mt-fold, .mt-check):not([open])")];

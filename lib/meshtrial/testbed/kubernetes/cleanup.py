@@ -1,18 +1,20 @@
-"""Removal of what meshtrial made, also after a crash; nothing else is touched.
+"""Remove what meshtrial made, also after a crash, and nothing else.
 
-What is ours is told by its labels alone, so a session that died, on another machine even, can be cleaned up
-after; one that lives says so by its Lease, and what it owns is left alone: who lives is asked each time after what
-there is was listed, for a study may begin while an older one's is removed. Applications go first, then what was
-applied beside them, then the meshes: a control plane clears the finalizers of what it watches over. A mesh is
-uninstalled by its own data before its namespace goes: webhooks that outlive their control plane would stop every new
-pod of the cluster.
+Objects of ours are recognised by their labels alone, so that another machine can clean up after a dead session. A
+living session is recognised by its Lease, and its objects stay. Living owners are read each time after the objects were
+listed, because a study may start while an older one's objects are removed.
+
+Applications are removed first, then objects outside of namespaces, then the meshes: a control plane clears the
+finalizers of the objects that it watches. A mesh is uninstalled by its own data before its namespace is deleted:
+webhooks that outlive their control plane would stop every new pod of the cluster.
 """
 
-from collections.abc import Callable, Collection, Iterable
+import contextlib
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from meshtrial.errors import TestbedError
-from meshtrial.testbed.kubernetes import clusterwide, lease
 from meshtrial.testbed.kubernetes.apply import (
     CRDS,
     MANAGED_BY,
@@ -20,6 +22,7 @@ from meshtrial.testbed.kubernetes.apply import (
     MESH,
     OWNER,
     STUDY,
+    Owner,
     delete_namespace,
     label,
     owner_of,
@@ -30,26 +33,169 @@ from meshtrial.testbed.kubernetes.helm import uninstall_release
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
+from meshtrial.testbed.kubernetes.session import running_sessions
 from meshtrial.testbed.kubernetes.wait import gone
+
+# --- objects of no namespace ------------------------------------------------------------------------------------------
+
+WEBHOOKS = (
+    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+    "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+)
+KINDS = (
+    *WEBHOOKS,
+    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+    "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "/apis/gateway.networking.k8s.io/v1/gatewayclasses",
+    "/apis/scheduling.k8s.io/v1/priorityclasses",
+)
+HELM_NAMESPACE = "meta.helm.sh/release-namespace"  # annotation of the objects that a release of that namespace lists
+
+
+def cluster_objects(cluster: Cluster, kinds: Iterable[str] = (*KINDS, CRDS), selector: str = "") -> dict[str, Json]:
+    """Return objects by path; kinds that this cluster does not have are left out.
+
+    A kind that cannot be listed is an error: an object that is not seen before an installation would be taken for the
+    mesh's.
+    """
+    objects: dict[str, Json] = {}
+    query: Json = {"labelSelector": selector} if selector else {}
+    for kind in kinds:
+        with contextlib.suppress(NotFoundError):
+            items = cluster.items(kind, **query)
+            objects |= {f"{kind}/{item['metadata']['name']}": item for item in items}
+    return objects
+
+
+def belongs_to(path: str, item: Json, mesh: Mesh) -> bool:
+    """Return whether an object's names, labels or references tie it to the mesh."""
+    metadata = item["metadata"]
+    annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
+    if path.startswith(CRDS):
+        return bool(item["spec"]["group"].endswith(mesh.crd_groups))
+    if annotations.get(HELM_NAMESPACE):
+        return annotations[HELM_NAMESPACE] in mesh.namespaces
+    releases = {release.name for release in mesh.releases}
+    if labels.get("app.kubernetes.io/instance") in releases:
+        return True
+    if any(_of_group(key.partition("/")[0], mesh) for key in [*labels, *annotations] if "/" in key):
+        return True
+    if _referenced_namespaces(item) & set(mesh.namespaces):
+        return True
+    if path.rpartition("/")[0].endswith("/gatewayclasses"):
+        return _of_group(str(item.get("spec", {}).get("controllerName", "")).partition("/")[0], mesh)
+    return _named_after(metadata["name"], releases | set(mesh.namespaces))
+
+
+def mesh_webhooks(cluster: Cluster, mesh: Mesh) -> tuple[str, ...]:
+    """Return the paths of the mesh's webhook configurations."""
+    return tuple(path for path, item in cluster_objects(cluster, WEBHOOKS).items() if belongs_to(path, item, mesh))
+
+
+def label_owned(cluster: Cluster, mesh: Mesh, owner: Owner, before: Mapping[str, Json]) -> None:
+    """Label objects that appeared with a mesh and that Helm will not remove; a later cleaning finds them.
+
+    Helm removes what its release lists. What a hook or the control plane created stays, and a webhook without its
+    control plane stops every new pod of the cluster.
+    """
+    body = {"metadata": {"labels": {OWNER: owner.id, STUDY: label(owner.study)}}}
+    for path, item in _appeared(cluster, before).items():
+        metadata = item["metadata"]
+        # Helm does not remove CRDs that are no templates of the chart, or that are to be kept.
+        helms = HELM_NAMESPACE in (metadata.get("annotations") or {}) and not path.startswith(CRDS)
+        ours = (metadata.get("labels") or {}).get(OWNER) == owner.id
+        if not helms and not ours and belongs_to(path, item, mesh):
+            cluster.merge(path, body)
+
+
+def remove_mesh_objects(cluster: Cluster, mesh: Mesh, before: Mapping[str, Json]) -> list[str]:
+    """Delete the objects that appeared with a mesh, except CRDs, which are deleted last.
+
+    Returns the objects that appeared meanwhile and are not the mesh's: they stay.
+    """
+    foreign = []
+    for path, item in _appeared(cluster, before, KINDS).items():
+        if belongs_to(path, item, mesh):
+            cluster.delete(path, uid=item["metadata"]["uid"])
+        else:
+            foreign.append(kubectl_name(path))
+    return foreign
+
+
+def remove_owned(cluster: Cluster, selector: str, protected: Callable[[], Collection[str]] = tuple) -> list[str]:
+    """Delete the objects with an owner's label, and return a line for each."""
+    listed: dict[str, Json] = {}
+    for kind in KINDS:
+        with contextlib.suppress(TestbedError):  # an account that cannot list them has created none
+            listed |= cluster_objects(cluster, [kind], selector)
+    return remove_listed(cluster, listed, protected)
+
+
+def remove_listed(cluster: Cluster, listed: Mapping[str, Json], protected: Callable[[], Collection[str]]) -> list[str]:
+    """Delete objects that were listed by path, and return a line for each.
+
+    ``protected`` returns the owners whose objects stay; it is called now, after the objects were listed.
+    """
+    lines = []
+    for path, item in unprotected(listed, protected).items():
+        try:
+            if cluster.delete(path, uid=item["metadata"]["uid"]):
+                lines.append(f"{kubectl_name(path)} removed")
+        except TestbedError as error:
+            where = item["metadata"].get("namespace")
+            command = f"kubectl delete {kubectl_name(path)}" + (f" -n {where}" if where else "")
+            lines.append(f"{kubectl_name(path)} remains: {error}; remove it with '{command}'")
+    return lines
+
+
+def kubectl_name(path: str) -> str:
+    """Return the name of an object for kubectl: ``clusterroles kuma-cp``."""
+    return " ".join(path.rsplit("/", 2)[1:])
+
+
+def _appeared(cluster: Cluster, before: Mapping[str, Json], kinds: Iterable[str] = (*KINDS, CRDS)) -> dict[str, Json]:
+    known = {item["metadata"]["uid"] for item in before.values()}
+    return {
+        path: item for path, item in cluster_objects(cluster, kinds).items() if item["metadata"]["uid"] not in known
+    }
+
+
+def _referenced_namespaces(item: Json) -> set[str]:
+    """Return the namespaces that an object refers to: subjects of a binding, services of webhooks."""
+    subjects = {str(subject.get("namespace", "")) for subject in item.get("subjects") or []}
+    services = [hook.get("clientConfig", {}).get("service") or {} for hook in item.get("webhooks") or []]
+    return subjects | {str(service.get("namespace", "")) for service in services}
+
+
+def _of_group(domain: str, mesh: Mesh) -> bool:
+    return any(domain == group or domain.endswith(f".{group}") for group in mesh.crd_groups)
+
+
+def _named_after(name: str, names: Iterable[str]) -> bool:
+    return any(re.match(rf"{re.escape(prefix)}([-.:]|$)", name) for prefix in names)
+
+
+# --- cleaning ---------------------------------------------------------------------------------------------------------
 
 _GATEWAY_API = "gateway.networking.k8s.io"
 
 
 @dataclass(frozen=True)
 class Cleaned:
-    """What a cleaning did."""
+    """The result of a cleaning."""
 
-    # Namespaces; what remains comes with its reason in `lines`
+    # Namespaces; `lines` has the reason for each that remains.
     removed: tuple[str, ...]
     remaining: tuple[str, ...]
-    lines: tuple[str, ...]  # for a person
+    lines: tuple[str, ...]  # for the user
 
 
 def clean(options: KubernetesOptions, study: str | None, *, force: bool) -> Cleaned:
     """Remove every mesh and namespace that meshtrial made in a cluster, or those of one study.
 
-    ``options`` say which cluster it is, and where Helm and folders of meshes are; ``force`` removes also what a running
-    study owns.
+    ``options`` name the cluster, Helm and folders of meshes; ``force`` also removes the objects of a running study.
     """
     cluster = Cluster(options.kubeconfig, options.context, options.api_patience_s)
     return clean_cluster(cluster, options, study, force=force)
@@ -63,18 +209,18 @@ def clean_cluster(
     *,
     force: bool = False,
 ) -> Cleaned:
-    """The same on a cluster that is already known; ``owner_id`` limits it to one session."""
+    """Do the same on a cluster that is already known; ``owner_id`` limits it to one session."""
     ours = owned_namespaces(cluster, study, owner_id)
-    alive = {} if force else lease.running(cluster, ours)
+    alive = {} if force else running_sessions(cluster, ours)
     namespaces = [item for item in ours if owner_of(item) not in alive]
-    left_alone = [item for item in ours if owner_of(item) in alive]
+    kept = [item for item in ours if owner_of(item) in alive]
     removed: list[str] = []
-    remaining = [item["metadata"]["name"] for item in left_alone]
-    owners = sorted({owner_of(item) for item in left_alone})
-    lines = [f"{alive[owner]}: left alone; --force removes it all the same" for owner in owners]
+    remaining = [item["metadata"]["name"] for item in kept]
+    owners = sorted({owner_of(item) for item in kept})
+    lines = [f"{alive[owner]}: left alone; --force removes it" for owner in owners]
 
     def protected() -> Collection[str]:
-        return () if force else lease.running(cluster)
+        return () if force else running_sessions(cluster)
 
     def remove(item: Json) -> None:
         name = item["metadata"]["name"]
@@ -94,9 +240,9 @@ def clean_cluster(
     meshes = find_meshes(options)
 
     def in_use() -> set[str]:
-        """API groups of meshes that a running study has installed, maybe over CRDs that another one left."""
-        standing, living = owned_namespaces(cluster), protected()
-        names = {mesh_of(item) for item in standing if owner_of(item) in living} & set(meshes)
+        """Return the API groups of meshes that a running study installed, perhaps with CRDs of another study."""
+        ours_now, owners = owned_namespaces(cluster), protected()
+        names = {mesh_of(item) for item in ours_now if owner_of(item) in owners} & set(meshes)
         return {group for name in names for group in meshes[name].crd_groups}
 
     groups = {group for mesh in meshes.values() for group in mesh.crd_groups} | {_GATEWAY_API}
@@ -105,20 +251,20 @@ def clean_cluster(
         if mesh_of(item):
             remove(item)
     lines += remove_crds(cluster, study, owner_id, protected, used=in_use)
-    lines += clusterwide.remove_owned(cluster, _owned(study, owner_id), protected)
+    lines += remove_owned(cluster, _owned(study, owner_id), protected)
     if not lines:
         lines.append(f"nothing of meshtrial's in {cluster.where()}")
     return Cleaned(tuple(removed), tuple(remaining), tuple(lines))
 
 
 def owned_namespaces(cluster: Cluster, study: str | None = None, owner_id: str | None = None) -> list[Json]:
-    """Our namespaces, applications before the meshes that serve them."""
+    """Return our namespaces, those of applications first."""
     namespaces = cluster.items("/api/v1/namespaces", labelSelector=_selector(study, owner_id))
     return sorted(namespaces, key=lambda item: bool(mesh_of(item)))
 
 
 def mesh_of(namespace: Json) -> str:
-    """The mesh that a namespace of ours was made for; empty for others."""
+    """Return the mesh that a namespace of ours was made for, or an empty text."""
     return str((namespace["metadata"].get("annotations") or {}).get(MESH) or "")
 
 
@@ -129,15 +275,15 @@ def remove_objects(
     owner_id: str | None = None,
     protected: Callable[[], Collection[str]] = tuple,
 ) -> list[str]:
-    """Delete custom resources of ours that lie in namespaces of others or in none: no namespace takes them along.
+    """Delete custom resources of ours in namespaces of others or in none, and return a line for each.
 
-    They are of API groups that end in one of these. Owners who are spared are asked for after these were listed.
+    Their API groups end in one of ``groups``. Protected owners are read after the objects were listed.
     """
     suffixes = tuple(groups)
     try:
         kinds = [crd["spec"] for crd in cluster.items(CRDS) if crd["spec"]["group"].endswith(suffixes)]
     except TestbedError:
-        return []  # whoever may not read CRDs applied none of theirs
+        return []  # an account that cannot read CRDs has applied no custom resource
     lines: list[str] = []
     listed: dict[str, Json] = {}
     for spec in kinds:
@@ -146,7 +292,7 @@ def remove_objects(
         try:
             items = cluster.items(f"{group}/{kind}", labelSelector=_selector(study, owner_id) + f",{OWNER}")
         except NotFoundError:
-            continue  # its CRD is going
+            continue  # its CRD is being deleted
         except TestbedError as error:
             lines.append(f"{kind} of {spec['group']}: {error}")
             continue
@@ -154,7 +300,7 @@ def remove_objects(
             metadata = item["metadata"]
             where = f"/namespaces/{metadata['namespace']}" if metadata.get("namespace") else ""
             listed[f"{group}{where}/{kind}/{metadata['name']}"] = item
-    return lines + clusterwide.remove_listed(cluster, listed, protected)
+    return lines + remove_listed(cluster, listed, protected)
 
 
 def remove_crds(
@@ -165,33 +311,34 @@ def remove_crds(
     groups: Iterable[str] = ("",),
     used: Callable[[], Collection[str]] = tuple,
 ) -> list[str]:
-    """Delete the CRDs that came with a mesh of ours; one that was there before carries no label of ours.
+    """Delete the CRDs that a mesh of ours brought, and return lines; a CRD that existed before has no label of ours.
 
-    Only of API groups that end so: another mesh of this session may stand beside it. ``used`` is what groups end in
-    that a mesh of somebody else's needs, whoever's they are; it and who is spared are asked for after the listing.
+    Only API groups with these endings are included, because another mesh of this session may be installed. ``used``
+    returns the endings that somebody else's mesh needs. It and the protected owners are read after the CRDs were
+    listed.
     """
     suffixes = tuple(groups)
     lines = []
     try:
         listed = cluster.items(CRDS, labelSelector=_owned(study, owner_id))
     except TestbedError:
-        return []  # whoever may not read CRDs has made none
+        return []  # an account that cannot read CRDs has created none
     crds = {item["metadata"]["name"]: item for item in listed if item["spec"]["group"].endswith(suffixes)}
-    going = unprotected(crds, protected)
+    to_delete = unprotected(crds, protected)
     needed = tuple(used()) if crds else ()
-    for name in [name for name, item in going.items() if item["spec"]["group"].endswith(needed)]:
-        del going[name]
+    for name in [name for name, item in to_delete.items() if item["spec"]["group"].endswith(needed)]:
+        del to_delete[name]
         lines.append(f"CRD {name} stays: the mesh of a running study needs it")
-    # All are asked to go before any is waited for: each first deletes its objects.
-    for step in (
+    # All are deleted before any is waited for: each first deletes its objects.
+    for delete_or_wait in (
         lambda name, uid: cluster.delete(f"{CRDS}/{name}", uid=uid),
         lambda name, uid: gone(cluster, f"{CRDS}/{name}", uid, 60.0),
     ):
-        for name, item in list(going.items()):
+        for name, item in list(to_delete.items()):
             try:
-                step(name, item["metadata"]["uid"])
+                delete_or_wait(name, item["metadata"]["uid"])
             except TestbedError as error:
-                del going[name]
+                del to_delete[name]
                 lines.append(f"CRD {name} remains: {error}; remove it with 'kubectl delete crd {name}'")
     return lines
 
@@ -206,7 +353,7 @@ def _selector(study: str | None, owner_id: str | None) -> str:
 
 
 def _owned(study: str | None, owner_id: str | None) -> str:
-    # Of what Helm manages as well, the owner's label is ours alone.
+    # Helm sets managed-by on its objects, so the owner's label identifies ours.
     return _selector(study, owner_id).replace(f"{MANAGED_BY}={MANAGER}", OWNER)
 
 
@@ -214,14 +361,14 @@ def _uninstall_in(cluster: Cluster, options: KubernetesOptions, namespace: Json)
     name = mesh_of(namespace)
     if not name:
         return
-    # Versions differ in what their releases are installed from, not in which releases there are.
+    # Versions of a mesh have the same releases.
     mesh: Mesh | None = find_meshes(options).get(name.partition("@")[0])
     if mesh is None:
-        raise TestbedError(f"it holds mesh {name}, whose folder is not known here (mesh_folders=FOLDER)")
-    # A session that died inside Helm could not label its CRDs; Helm's own note tells whose they are.
+        raise TestbedError(f"it has mesh {name}, whose folder is unknown here (mesh_folders=FOLDER)")
+    # A session that died while Helm ran has not labelled its CRDs; Helm's annotation shows whose they are.
     for item in cluster.items(CRDS):
         notes = item["metadata"].get("annotations") or {}
-        if notes.get(clusterwide.HELMS) == namespace["metadata"]["name"]:
+        if notes.get(HELM_NAMESPACE) == namespace["metadata"]["name"]:
             labels = {key: namespace["metadata"]["labels"].get(key) for key in (OWNER, STUDY)}
             cluster.merge(f"{CRDS}/{item['metadata']['name']}", {"metadata": {"labels": labels}})
     for release in reversed(mesh.releases):

@@ -1,9 +1,9 @@
-"""Records of studies that a Job runs in its cluster, copied out through the API server.
+"""Copy records of studies that a Job runs in its cluster, through the API server.
 
-Only what is written once is copied: the plan, the description of the place, and runs that are whole, each held against
-its own checksums before it gets its name here. So a copy that breaks off is a study with fewer runs, never a damaged
-one; fetching again brings what is missing; and a study may be fetched while it runs. What is computed from the records
-is not copied: it is computed again.
+Only what is written once is copied: the plan, the environment, and complete runs, each checked against its own
+checksums before it gets its name here. So an interrupted copy is a study with fewer runs, never a damaged one. Fetching
+again copies what is missing, and a study may be fetched while it runs. What is computed from the records is not copied:
+it is computed again.
 """
 
 import contextlib
@@ -30,10 +30,9 @@ from meshtrial.records.store import (
 )
 from meshtrial.testbed.kubernetes import wait
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
-from meshtrial.testbed.kubernetes.execs import Exited, PodRef, run
-from meshtrial.testbed.kubernetes.pods import live_pods, pod_ref
+from meshtrial.testbed.kubernetes.pods import Exited, PodRef, live_pods, pod_ref, run
 
-# Digests of all that is written once; a run that is not whole has a name that is passed over.
+# Digests of everything that is written once; incomplete runs have names that are skipped.
 _LIST = (
     'cd "$1" && exec find . -name ".incomplete-*" -prune -o -type f '
     f'"(" -name {PLAN} -o -name {ENVIRONMENT} -o -name {CHECKSUMS} ")" -exec sha256sum "{{}}" +'
@@ -41,22 +40,22 @@ _LIST = (
 _LINE = re.compile(r"([0-9a-f]{64})  \./(.+)")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+,=:-]*", re.ASCII)
 _LIST_S, _COPY_S = 120.0, 900.0
-# A reader that its starter could not remove ends by itself.
+# The reader ends after this time, in case it could not be removed.
 _READER_S = 3600
 
 
 @dataclass
 class RemoteStudy:
-    """A study as it lies in the volume: digests of what is written once."""
+    """A study on the volume: digests of what is written once."""
 
-    plan: str = ""  # of the file; empty where it is not there yet
+    plan: str = ""  # of the file; empty where it does not exist yet
     environment: str = ""
-    runs: dict[str, str] = field(default_factory=dict)  # a whole run's folder to that of its list of checksums
+    runs: dict[str, str] = field(default_factory=dict)  # by folder of a complete run, that of its list of checksums
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """A study that was copied: where it lies, how many runs came now and how many there are."""
+    """A study that was copied: its folder, the number of runs that are new, and of all runs."""
 
     path: Path
     new: int
@@ -65,17 +64,17 @@ class Fetched:
 
 @dataclass(frozen=True)
 class Volume:
-    """The records' folder in a container that runs."""
+    """The folder of the records in a running container."""
 
     cluster: Cluster
     pod: PodRef
     root: str
 
     def studies(self) -> dict[PurePosixPath, RemoteStudy]:
-        """By ``<study>/<UTC>-<hash>``, those whose first two files are there."""
-        done = self._run(["sh", "-c", _LIST, "sh", self.root], _LIST_S, "list the records")
+        """Return the studies that have a plan and an environment, by ``<study>/<UTC>-<hash>``."""
+        exited = self._run(["sh", "-c", _LIST, "sh", self.root], _LIST_S, "list the records")
         studies: dict[PurePosixPath, RemoteStudy] = {}
-        for line in done.text.splitlines():
+        for line in exited.text.splitlines():
             digest, parts = _listed(line)
             study = studies.setdefault(PurePosixPath(*parts[:2]), RemoteStudy())
             match parts[2:]:
@@ -88,41 +87,41 @@ class Volume:
         return {path: study for path, study in sorted(studies.items()) if study.plan and study.environment}
 
     def copy(self, paths: Sequence[PurePosixPath], into: Path) -> None:
-        """Copy files or folders into a folder of this machine, at the places that they have in the volume."""
+        """Copy files or folders into a local folder, at the same relative paths."""
         command = ["tar", "-C", self.root, "-cf", "-", *map(str, paths)]
-        done = self._run(command, _COPY_S, f"copy {paths[0]}")
+        exited = self._run(command, _COPY_S, f"copy {paths[0]}")
         try:
-            with writing(into), tarfile.open(fileobj=io.BytesIO(done.out)) as archive:
+            with writing(into), tarfile.open(fileobj=io.BytesIO(exited.out)) as archive:
                 for member in archive:
                     inside = PurePosixPath(member.name)
                     if not (member.isreg() or member.isdir()) or not any(inside.is_relative_to(path) for path in paths):
-                        raise RecordError(f"{self.pod}: sent {member.name!r}, which was not asked for")
+                        raise RecordError(f"{self.pod}: sent {member.name!r}, which was not requested")
                     archive.extract(member, into, filter="data")
         except (tarfile.TarError, EOFError, ValueError) as error:
             why = " ".join(str(error).split())
-            raise RecordError(f"{self.pod}: what it sent of {paths[0]} is cut short ({why}); fetch again") from None
+            raise RecordError(f"{self.pod}: its copy of {paths[0]} is incomplete ({why}); fetch again") from None
 
-    def _run(self, command: Sequence[str], timeout_s: float, what: str) -> Exited:
-        done = run(self.cluster, self.pod, command, timeout_s=timeout_s)
-        if done.code:
-            reason = " ".join(done.err.decode(errors="replace").split())[:200]
-            raise TestbedError(f"{self.pod}: cannot {what} in {self.root} ({reason or f'exit {done.code}'})")
-        return done
+    def _run(self, command: Sequence[str], timeout_s: float, task: str) -> Exited:
+        exited = run(self.cluster, self.pod, command, timeout_s=timeout_s)
+        if exited.code:
+            reason = " ".join(exited.err.decode(errors="replace").split())[:200]
+            raise TestbedError(f"{self.pod}: cannot {task} in {self.root} ({reason or f'exit {exited.code}'})")
+        return exited
 
 
 def _listed(line: str) -> tuple[str, tuple[str, ...]]:
-    """Digest and path of a line of ``sha256sum``; names that no study of ours has are refused."""
+    """Return digest and path of a line of ``sha256sum``; RecordError for a name that no study has."""
     match = _LINE.fullmatch(line)
     parts = PurePosixPath(match[2]).parts if match else ()
     if match is None or len(parts) not in (3, 5) or not all(_NAME.fullmatch(part) for part in parts):
-        raise RecordError(f"the records' volume holds {line[-80:]!r}, which no study has; take it away")
+        raise RecordError(f"the records' volume has {line[-80:]!r}, which belongs to no study; remove it")
     return match[1], parts
 
 
 def fetch(volume: Volume, root: Path) -> list[Fetched]:
-    """Bring every study of a volume here, below ``root``, or what is missing of it.
+    """Copy every study of a volume, or its missing runs, into folders below ``root``.
 
-    RecordError where what came is damaged, or another study, or other runs of it, lie here under its name.
+    RecordError where a copy is damaged, or the local folder has another study or other runs of that name.
     """
     return [_fetch_study(volume, path, study, root / path) for path, study in volume.studies().items()]
 
@@ -131,54 +130,54 @@ def _fetch_study(volume: Volume, path: PurePosixPath, study: RemoteStudy, target
     if not target.exists():
         _begin(volume, path, study, target)
     elif not _same(target, study):
-        raise RecordError(f"{target}: is another study than the one in the cluster; move it away")
+        raise RecordError(f"{target}: is another study than that of the cluster; move it away")
     store = StudyStore.open(target)
     with store.locked():
-        here = {one.name for one in (target / "runs").iterdir() if not one.name.startswith(".")}
-        foreign = here - set(study.runs)
-        for name in here - foreign:
+        local = {folder.name for folder in (target / "runs").iterdir() if not folder.name.startswith(".")}
+        foreign = local - set(study.runs)
+        for name in local - foreign:
             listed = target / "runs" / name / CHECKSUMS
             if not listed.is_file() or file_sha256(listed) != study.runs[name]:
                 foreign.add(name)
         if foreign:
             raise RecordError(
-                f"{target}: has runs that are not those of the cluster ({', '.join(sorted(foreign)[:3])}): somebody "
-                "went on with this copy; move it away and fetch again"
+                f"{target}: has runs that the cluster does not have ({', '.join(sorted(foreign)[:3])}), because "
+                "this copy was resumed; move it away and fetch again"
             )
         store.discard_incomplete()
-        missing = sorted(set(study.runs) - here)
+        missing = sorted(set(study.runs) - local)
         for name in missing:
             _fetch_run(volume, path / "runs" / name, study.runs[name], store.begin(name, 1))
     return Fetched(target, len(missing), len(study.runs))
 
 
 def _same(folder: Path, study: RemoteStudy) -> bool:
-    wanted = {PLAN: study.plan, ENVIRONMENT: study.environment}
-    return all((folder / name).is_file() and file_sha256(folder / name) == digest for name, digest in wanted.items())
+    digests = {PLAN: study.plan, ENVIRONMENT: study.environment}
+    return all((folder / name).is_file() and file_sha256(folder / name) == digest for name, digest in digests.items())
 
 
 def _begin(volume: Volume, path: PurePosixPath, study: RemoteStudy, target: Path) -> None:
-    """Make the study's folder, with its plan and environment and without a run."""
+    """Create the study's folder with its plan and environment and without runs."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fetching-") as private:
         volume.copy([path / PLAN, path / ENVIRONMENT], Path(private))
-        made = Path(private, *path.parts)
-        if not _same(made, study):
-            raise RecordError(f"{path}: came damaged; fetch again")
-        seal(made)
-        (made / "runs").mkdir()
-        made.rename(target)
+        folder = Path(private, *path.parts)
+        if not _same(folder, study):
+            raise RecordError(f"{path}: arrived damaged; fetch again")
+        seal(folder)
+        (folder / "runs").mkdir()
+        folder.rename(target)
 
 
 def _fetch_run(volume: Volume, path: PurePosixPath, digest: str, temporary: Path) -> None:
-    """Copy one run under its temporary name, and give it its own when its checksums hold."""
+    """Copy one run under a temporary name, and rename it when its checksums match."""
     with tempfile.TemporaryDirectory(dir=temporary.parent, prefix=".incomplete-fetching-") as private:
         volume.copy([path], Path(private))
         shutil.rmtree(temporary)
         Path(private, *path.parts).rename(temporary)
     problems = check_checksums(temporary)
     if problems or file_sha256(temporary / CHECKSUMS) != digest:
-        raise RecordError(f"{path}: came damaged ({(problems or [CHECKSUMS])[0]}); fetch again")
+        raise RecordError(f"{path}: arrived damaged ({(problems or [CHECKSUMS])[0]}); fetch again")
     temporary.rename(temporary.with_name(path.name))
 
 
@@ -187,7 +186,7 @@ def _fetch_run(volume: Volume, path: PurePosixPath, digest: str, temporary: Path
 
 @contextlib.contextmanager
 def volume_of(cluster: Cluster, namespace: str, job: str) -> Iterator[Volume]:
-    """The volume of a Job's records: in its pod while one runs, else in a pod that is made to read it and removed.
+    """Give the volume of a Job's records, through its running pod or a temporary reader.
 
     TestbedError where there is no such Job, or the reader does not come up.
     """
@@ -195,14 +194,14 @@ def volume_of(cluster: Cluster, namespace: str, job: str) -> Iterator[Volume]:
         template = cluster.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/{job}")["spec"]["template"]
     except NotFoundError:
         raise TestbedError(
-            f"there is no Job {job} in namespace {namespace} of {cluster.where()}; name it with --job and --namespace, "
+            f"no Job {job} in namespace {namespace} of {cluster.where()}; name it with --job and --namespace, "
             "or apply its file again"
         ) from None
     container = template["spec"]["containers"][0]
     root = next((one.get("value", "") for one in container.get("env") or [] if one["name"] == "MESHTRIAL_DATA"), "")
     if not root:
         raise TestbedError(
-            f"Job {job} in namespace {namespace}: is not a meshtrial Job: it does not set MESHTRIAL_DATA"
+            f"Job {job} in namespace {namespace}: is no meshtrial Job, because it does not set MESHTRIAL_DATA"
         )
     pods = live_pods(cluster, namespace, f"batch.kubernetes.io/job-name={job}")
     running = next((pod for pod in pods if _runs(pod, container["name"])), None)
@@ -228,7 +227,7 @@ def _runs(pod: Json, container: str) -> bool:
 
 
 def _reader(namespace: str, job: str, template: Json) -> Json:
-    """A pod with the Job's image and volumes that does nothing and has no rights."""
+    """Return a pod with the Job's image and volumes that does nothing and has no rights."""
     kept = ("nodeSelector", "tolerations", "affinity", "imagePullSecrets", "securityContext", "volumes")
     first: Json = template["containers"][0]
     of_container = ("name", "image", "imagePullPolicy", "env", "securityContext", "volumeMounts")

@@ -1,8 +1,7 @@
-"""Helm as a program: one release installed or uninstalled, with everything that the user chose.
+"""Helm as a program: install or uninstall one release.
 
-While it waits for its chart's jobs before and after an installation, their pods are watched: it says "timed out" of
-those that fail and, often, deletes them. What they said is kept as soon as it is there, and a pod that waiting will not
-mend ends the wait.
+While Helm waits for its chart's jobs, their pods are watched: Helm reports "timed out" for those that fail and often
+deletes them. Their logs are read as soon as they fail, and a pod that waiting does not repair ends the wait.
 """
 
 import contextlib
@@ -19,18 +18,18 @@ from typing import Any
 import yaml
 
 from meshtrial.errors import MissingToolError, TestbedError
-from meshtrial.testbed.kubernetes import evidence, wait
+from meshtrial.testbed.kubernetes import wait
 from meshtrial.testbed.kubernetes.client import Cluster
 from meshtrial.testbed.kubernetes.meshdata import Mesh, Release
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
 Watch = Callable[[], str]
-# A registry or a kubelet may need a second try for a hook's pod; what stands for so long stays.
-_HOPELESS_S = 20.0
+# A registry or a kubelet may need a second attempt for a hook's pod; a problem that lasts this long is final.
+_FINAL_S = 20.0
 
 
 def program(options: KubernetesOptions) -> str:
-    """The Helm program's path; a MissingToolError when it is not there."""
+    """Return the Helm program's path; MissingToolError when it is not installed."""
     path = shutil.which(options.helm)
     if path is None:
         raise MissingToolError(
@@ -41,7 +40,7 @@ def program(options: KubernetesOptions) -> str:
 
 
 def version(options: KubernetesOptions) -> str:
-    """What ``helm version`` says."""
+    """Return the output of ``helm version``."""
     return run([program(options), "version", "--short"], 30.0).strip()
 
 
@@ -54,21 +53,21 @@ def install_release(
     values: Mapping[str, Any],
     watch: Watch | None = None,
 ) -> None:
-    """Install or upgrade; readiness is waited for by whoever can give reasons."""
+    """Install or upgrade a release; the caller waits for its pods."""
     with tempfile.TemporaryDirectory(prefix="meshtrial-helm-") as folder:
-        own = Path(folder) / "values.yaml"
-        own.write_text(yaml.safe_dump(dict(values)))
-        own.chmod(0o600)  # keys may be among them
+        values_file = Path(folder) / "values.yaml"
+        values_file.write_text(yaml.safe_dump(dict(values)))
+        values_file.chmod(0o600)  # keys may be among them
         files = [part for name in release.values for part in ("-f", str(mesh.folder / name))]
         argv = [program(options), "upgrade", "--install", release.name, str(chart), "-n", release.namespace, *files]
-        argv += ["-f", str(own), "--timeout", f"{options.mesh_timeout_s:g}s", *_cluster_flags(cluster)]
+        argv += ["-f", str(values_file), "--timeout", f"{options.mesh_timeout_s:g}s", *_cluster_flags(cluster)]
         run(argv, options.mesh_timeout_s + 30, watch=watch)
 
 
 def uninstall_release(
     cluster: Cluster, options: KubernetesOptions, release: Release, watch: Watch | None = None
 ) -> None:
-    """Uninstall; a release that is not there is fine."""
+    """Uninstall a release; one that does not exist is no failure."""
     argv = [program(options), "uninstall", release.name, "-n", release.namespace, "--ignore-not-found", "--wait"]
     argv += ["--timeout", f"{options.mesh_timeout_s:g}s", *_cluster_flags(cluster)]
     run(argv, options.mesh_timeout_s + 30, watch=watch)
@@ -83,8 +82,8 @@ def run(
 ) -> str:
     """Run a program in a session of its own, so that Ctrl-C reaches this process first, which then ends it.
 
-    ``watch`` is asked every ``every_s`` seconds; a text from it is why the program is waited for no longer. A program
-    that fails is a TestbedError with its last lines.
+    ``watch`` is called every ``every_s`` seconds; a text that it returns ends the wait as the reason. A program that
+    fails is a TestbedError with its last lines.
     """
     name = Path(argv[0]).name
     child = subprocess.Popen(
@@ -106,9 +105,9 @@ def run(
             except subprocess.TimeoutExpired:
                 if remaining_s <= every_s or watch is None:
                     raise TestbedError(f"{name} {argv[1]}: no end within {timeout_s:g} s") from None
-                hopeless = watch()
-                if hopeless:
-                    raise TestbedError(f"{name} {' '.join(argv[1:4])}: given up: {hopeless}") from None
+                final = watch()
+                if final:
+                    raise TestbedError(f"{name} {' '.join(argv[1:4])}: given up: {final}") from None
     finally:
         if child.poll() is None:
             with contextlib.suppress(ProcessLookupError):
@@ -119,9 +118,9 @@ def run(
                 os.killpg(child.pid, signal.SIGKILL)
                 child.wait()
     if child.returncode != 0:
-        words = [line for line in (err.strip() or out.strip()).splitlines() if line.strip()]
-        told = " ".join(" ".join(words[-3:]).split())
-        raise TestbedError(f"{name} {' '.join(argv[1:4])}: exit {child.returncode}: {told[:600]}")
+        lines = [line for line in (err.strip() or out.strip()).splitlines() if line.strip()]
+        message = " ".join(" ".join(lines[-3:]).split())
+        raise TestbedError(f"{name} {' '.join(argv[1:4])}: exit {child.returncode}: {message[:600]}")
     return out
 
 
@@ -131,31 +130,31 @@ def _cluster_flags(cluster: Cluster) -> list[str]:
 
 
 class HookWatch:
-    """The pods of Helm's hooks; called every second while it runs."""
+    """The pods of Helm's hooks; called every second while Helm runs."""
 
     def __init__(self, cluster: Cluster, namespaces: Sequence[str], settle: Sequence[str] = ()) -> None:
-        self.said = ""  # by the last hook that had trouble
+        self.problem = ""  # of the last hook that had one
         self.evidence: dict[str, str] = {}  # logs of those pods
         self._cluster, self._namespaces, self._settle = cluster, tuple(namespaces), tuple(settle)
         self._since: dict[str, float] = {}
 
     def __call__(self) -> str:
-        """Look; why Helm need not be waited for any longer, empty while it should be."""
+        """Read the pods; return why the wait for Helm ends, or an empty text."""
         now = time.monotonic()
-        hopeless = ""
+        reason = ""
         with contextlib.suppress(TestbedError):
-            pods = [p for name in self._namespaces for p in evidence.pods_now(self._cluster, name)]
-            for pod in filter(evidence.is_hook, pods):
+            pods = [p for name in self._namespaces for p in wait.pods_now(self._cluster, name)]
+            for pod in filter(wait.is_hook, pods):
                 final = wait.first_problem([pod], self._settle)
-                said = final or evidence.pod_problem(pod)
-                if not said:
+                problem = final or wait.pod_problem(pod)
+                if not problem:
                     continue
-                key = f"{pod['metadata']['uid']} {said}"
+                key = f"{pod['metadata']['uid']} {problem}"
                 if key not in self._since:
                     self._since[key] = now
-                    words = evidence.last_log_lines(self._cluster, pod)
-                    self.said = f"{said}; {words}" if words else said
-                    self.evidence |= evidence.logs_of(self._cluster, pod)
-                if final and now - self._since[key] > _HOPELESS_S:
-                    hopeless = self.said
-        return hopeless
+                    last_lines = wait.last_log_lines(self._cluster, pod)
+                    self.problem = f"{problem}; {last_lines}" if last_lines else problem
+                    self.evidence |= wait.pod_logs(self._cluster, pod)
+                if final and now - self._since[key] > _FINAL_S:
+                    reason = self.problem
+        return reason

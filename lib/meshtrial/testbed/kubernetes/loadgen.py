@@ -1,8 +1,8 @@
-"""fortio in pods: started at the same second of each pod's own clock, brought back whole, watched all the while.
+"""Run fortio in pods: start it at the same second of each pod's clock, watch it, and fetch its results.
 
-The official fortio image holds nothing but fortio, so an init container lends a static busybox: a shell that
-waits for the second, keeps fortio's CPU time, and outlives a broken connection to the API server. Latencies come
-from the generator's own clock alone.
+The official fortio image holds nothing but fortio, so an init container copies a static busybox into the pod. Its shell
+waits for the second, records fortio's CPU time, and outlives a broken connection to the API server. Latencies come from
+the generator's own clock alone.
 """
 
 import contextlib
@@ -20,13 +20,13 @@ from meshtrial.errors import TestbedError
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target, publishable
 from meshtrial.records.schema import ComponentUsage
 from meshtrial.testbed.kubernetes.client import Cluster
-from meshtrial.testbed.kubernetes.execs import BUSYBOX, BrokenStreamError, PodRef, Running, run
+from meshtrial.testbed.kubernetes.pods import BUSYBOX, BrokenStreamError, PodRef, Running, run
 
-_CHUNK = 4 << 20  # bytes that are brought back at once
+_CHUNK = 4 << 20  # bytes that are fetched at once
 _FILES = {"json": "result.json", "log": "access.log", "text": "output.txt"}
 
-# $1 folder, the rest fortio's command line. The load itself runs in a session of its own: the runtime ends an exec's
-# process when the connection breaks, and a load that dies with a restarting API server could not even be reported.
+# $1 is the folder, the rest fortio's command line. The load runs in a session of its own: the runtime ends an exec's
+# process when the connection breaks, and a load that dies with a restarting API server could not be reported.
 _SCRIPT = """
 b=/tools/busybox; PATH=/usr/bin:/usr/local/bin:/bin:/; export PATH
 d=$1; shift; $b rm -rf "$d"; $b mkdir -p "$d" || exit 90; cd "$d" || exit 90
@@ -45,8 +45,8 @@ wait
 """.strip()
 
 
-# What goes on alone, in a session of its own too, until the next one; $@ is its command line, none ends it.
-_TRICKLE = """
+# A background load, also in a session of its own, until the next one; $@ is its command line, an empty one ends it.
+_BACKGROUND = """
 b=/tools/busybox; PATH=/usr/bin:/usr/local/bin:/bin:/; export PATH; cd /results || exit 90
 [ ! -e trickle ] || $b kill -9 -$($b cat trickle) 2>/dev/null; $b rm -f trickle
 [ $# -gt 0 ] || exit 0
@@ -66,19 +66,19 @@ class _Call:
 
 
 class Outage:
-    """How long the API server gave no answer while a load ran."""
+    """How long the API server did not answer while a load ran."""
 
     def __init__(self) -> None:
         self.since: float | None = None
         self.seconds = 0.0
 
     def failed(self) -> None:
-        """It did not answer now."""
+        """Note that it did not answer now."""
         if self.since is None:
             self.since = time.monotonic()
 
     def answered(self) -> None:
-        """It answered now."""
+        """Note that it answered now."""
         if self.since is not None:
             self.seconds += time.monotonic() - self.since
             self.since = None
@@ -95,8 +95,8 @@ def generate(
 ) -> tuple[GeneratorOutput, ...]:
     """Make the calls side by side, spread over the pods, and wait for all of them.
 
-    ``healthy`` asks the API server once, without patience, why the run is spoilt; empty when it is not. A pod that
-    was lost, an API server that went away, a generator that failed or did not end is a TestbedError.
+    ``healthy`` asks the API server once why the run is invalid, or returns an empty text. A lost pod, an API server
+    that was away, or a generator that failed or did not end is a TestbedError.
     """
     todo = [_Call(c, pods[i % len(pods)], command_line(c, target), f"/results/{c.name}") for i, c in enumerate(calls)]
     try:
@@ -114,14 +114,14 @@ def generate(
 
 
 def keep_warm(cluster: Cluster, pod: PodRef, argv: Sequence[str]) -> None:
-    """End what goes on in a load pod, and begin this command line, if any; nothing of it is brought back."""
-    answer = run(cluster, pod, [BUSYBOX, "sh", "-c", _TRICKLE, "sh", *argv])
+    """End the background load of a load pod, and start this command line, if any; its output is discarded."""
+    answer = run(cluster, pod, [BUSYBOX, "sh", "-c", _BACKGROUND, "sh", *argv])
     if answer.code != 0:
-        raise TestbedError(f"load pod {pod}: what keeps it warm ended with code {answer.code}: {answer.both[:300]}")
+        raise TestbedError(f"load pod {pod}: its background load ended with code {answer.code}: {answer.both[:300]}")
 
 
 def command_line(call: GeneratorCall, target: Target) -> tuple[str, ...]:
-    """What is started in a load pod for a call."""
+    """Return the command line of a call in a load pod."""
     files = ("-json", _FILES["json"], "-access-log-file", _FILES["log"], "-access-log-format", "json")
     return ("fortio", "load", *call.arguments, *files, *target.arguments(call))
 
@@ -132,12 +132,12 @@ def _start(cluster: Cluster, todo: Sequence[_Call]) -> None:
         item.stream = Running(cluster, item.pod, command, stdin=True)
         word, _, moment = item.stream.line(30).partition(" ")
         if word != "ready":
-            raise TestbedError(f"load pod {item.pod}: said {word!r} instead of being ready")
+            raise TestbedError(f"load pod {item.pod}: answered {word!r} instead of being ready")
         return int(moment)
 
     with ThreadPoolExecutor(max_workers=16) as pool:
         clocks = list(pool.map(prepare, todo))
-    # A common second, with another one for the slowest of the connections; one generator has nobody to wait for.
+    # A common second, with one more for the slowest connection; a single generator starts at once.
     at = max(clocks) + 2 if len(todo) > 1 else 0
     for item in todo:
         assert item.stream is not None
@@ -147,12 +147,12 @@ def _start(cluster: Cluster, todo: Sequence[_Call]) -> None:
 def _wait(cluster: Cluster, todo: Sequence[_Call], timeout_s: float, healthy: Callable[[], str]) -> None:
     deadline = time.monotonic() + timeout_s
     outage = Outage()
-    looked = 0.0
-    waiting = list(todo)
-    while waiting:
-        waiting = [item for item in waiting if _runs(cluster, item, outage)]
-        if time.monotonic() - looked >= 1.0:
-            looked = time.monotonic()
+    checked_at = 0.0
+    running = list(todo)
+    while running:
+        running = [item for item in running if _runs(cluster, item, outage)]
+        if time.monotonic() - checked_at >= 1.0:
+            checked_at = time.monotonic()
             try:
                 reason = healthy()
             except (OSError, TestbedError):
@@ -161,14 +161,14 @@ def _wait(cluster: Cluster, todo: Sequence[_Call], timeout_s: float, healthy: Ca
                 outage.answered()
                 if reason:
                     raise TestbedError(reason)
-        if waiting and time.monotonic() > deadline:
+        if running and time.monotonic() > deadline:
             outage.answered()
-            names = ", ".join(item.call.name for item in waiting)
+            names = ", ".join(item.call.name for item in running)
             raise TestbedError(
                 f"load generator {names}: did not end within {timeout_s:g} s{_outage_text(cluster, outage)}; "
                 "its node may be gone, or the target answers too slowly"
             )
-        if waiting:
+        if running:
             time.sleep(0.05)
     outage.answered()
     if outage.seconds > 0 or any(item.broken for item in todo):
@@ -183,7 +183,7 @@ def _outage_text(cluster: Cluster, outage: Outage) -> str:
 
 
 def _runs(cluster: Cluster, item: _Call, outage: Outage) -> bool:
-    """Whether the call still runs; after a broken stream, asked for once a second."""
+    """Return whether the call still runs; after its stream broke, ask once a second."""
     if not item.broken:
         assert item.stream is not None
         try:
@@ -201,7 +201,7 @@ def _runs(cluster: Cluster, item: _Call, outage: Outage) -> bool:
 
 
 def _stop(cluster: Cluster, todo: Sequence[_Call]) -> None:
-    # What is left running would load the next run of a deployment that is kept.
+    # A load that still runs would disturb the next run of a deployment that is kept.
     for item in todo:
         if item.stream is None:
             continue
@@ -212,23 +212,23 @@ def _stop(cluster: Cluster, todo: Sequence[_Call]) -> None:
 
 def _collect(cluster: Cluster, item: _Call, folder: Path) -> GeneratorOutput:
     try:
-        return _brought_back(cluster, item, folder)
+        return _results(cluster, item, folder)
     except BrokenStreamError as error:
-        # A node that lost its power takes the stream with it long before the cluster calls it NotReady.
+        # The stream of a node without power breaks long before the cluster reports the node as NotReady.
         pod = item.pod
         raise TestbedError(
-            f"load pod {pod.name} on node {pod.node} cannot be reached any more; its node may be gone ({error})"
+            f"load pod {pod.name} on node {pod.node} can no longer be reached; its node may be gone ({error})"
         ) from None
 
 
-def _brought_back(cluster: Cluster, item: _Call, folder: Path) -> GeneratorOutput:
+def _results(cluster: Cluster, item: _Call, folder: Path) -> GeneratorOutput:
     look = [BUSYBOX, "sh", "-c", f"cd {shlex.quote(item.folder)} && {BUSYBOX} cat code size sum"]
     answer = run(cluster, item.pod, look)
     words = answer.text.split()
     if answer.code != 0 or len(words) < 3:
         raise TestbedError(f"load generator {item.call.name}: left no result in pod {item.pod}: {answer.both[:300]}")
     code, size, digest = int(words[0]), int(words[1]), words[2]
-    data = _fetched(cluster, item.pod, f"{item.folder}/all.tgz", size, digest)
+    data = _fetch(cluster, item.pod, f"{item.folder}/all.tgz", size, digest)
     files = unpack(data)
     paths = {
         kind: folder / f"{item.call.name}.{ending}" for kind, ending in zip(_FILES, ("json", "log", "txt"), strict=True)
@@ -244,25 +244,25 @@ def _brought_back(cluster: Cluster, item: _Call, folder: Path) -> GeneratorOutpu
     return GeneratorOutput(item.call.name, publishable(item.argv), code, paths["json"], paths["log"], text, usage)
 
 
-def _fetched(cluster: Cluster, pod: PodRef, path: str, size: int, digest: str) -> bytes:
-    """Bring a file back in pieces, each asked for again where the connection broke; whole or not at all."""
+def _fetch(cluster: Cluster, pod: PodRef, path: str, size: int, digest: str) -> bytes:
+    """Return a file in full; each piece is requested again where the connection broke."""
     data = bytearray()
     while len(data) < size:
-        # dd counts in blocks of the chunk: every piece starts on a multiple of it.
+        # dd counts in blocks, so every piece starts on a multiple of the chunk.
         command = [BUSYBOX, "dd", f"if={path}", f"bs={_CHUNK}", f"skip={len(data) // _CHUNK}", "count=1"]
         piece = run(cluster, pod, command, timeout_s=120)
-        wanted = min(_CHUNK, size - len(data))
-        if piece.code != 0 or len(piece.out) != wanted:
-            said = piece.err.decode(errors="replace")[:200]
-            raise TestbedError(f"{pod}: {path}: {len(piece.out)} of {wanted} bytes came back: {said}")
+        expected = min(_CHUNK, size - len(data))
+        if piece.code != 0 or len(piece.out) != expected:
+            message = piece.err.decode(errors="replace")[:200]
+            raise TestbedError(f"{pod}: {path}: {len(piece.out)} of {expected} bytes arrived: {message}")
         data += piece.out
     if hashlib.sha256(data).hexdigest() != digest:
-        raise TestbedError(f"{pod}: {path}: came back with another SHA-256 than it has in the pod")
+        raise TestbedError(f"{pod}: {path}: its SHA-256 differs from that in the pod")
     return bytes(data)
 
 
 def parse_usage(text: str, name: str) -> ComponentUsage:
-    """``time``'s line: elapsed, user and system seconds, voluntary and other context switches."""
+    """Return the generator's use from ``time``'s line: elapsed, user, system, and both kinds of switches."""
     lines = [line.split() for line in text.splitlines() if line.strip()]
     if not lines or len(lines[-1]) != 5:
         raise TestbedError(f"load generator {name}: its CPU time is missing ({text.strip()[:100]!r})")
@@ -278,7 +278,7 @@ def parse_usage(text: str, name: str) -> ComponentUsage:
 
 
 def unpack(data: bytes) -> dict[str, bytes]:
-    """The files of a tar.gz archive, by their names."""
+    """Return the files of a tar.gz archive by their names."""
     files = {}
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
         for member in archive:
@@ -290,4 +290,61 @@ def unpack(data: bytes) -> dict[str, bytes]:
 
 def _tail(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
-    return " ".join(lines[-3:])[:400] or "it said nothing"
+    return " ".join(lines[-3:])[:400] or "no output"
+
+
+# --- clocks -----------------------------------------------------------------------------------------------------------
+
+_CLOCK_SECONDS = 3
+# Answers one line, then prints each of some seconds as it begins.
+_CLOCK_SCRIPT = f"""
+b={BUSYBOX}
+echo ready
+read -r _; echo back
+for i in {" ".join(map(str, range(_CLOCK_SECONDS)))}; do
+  s=$($b date +%s); n=$s; k=0
+  while [ "$n" = "$s" ]; do n=$($b date +%s); k=$((k + 1)); done
+  echo "$n $k"
+done
+""".strip()
+
+
+@dataclass(frozen=True)
+class ClockOffset:
+    """The offset of another clock from this machine's."""
+
+    offset_s: float  # this machine's clock minus the other
+    error_s: float  # half-width of the interval that holds the true offset
+
+
+def measure_offset(cluster: Cluster, pod: PodRef) -> ClockOffset:
+    """Return the offset of a load pod's clock, measured at the edges of its seconds: a shell shows no more.
+
+    A second that the pod prints as it begins is received a moment later. So the offset is at most the delay that was
+    seen. It is no smaller than that delay minus the transport, which is at most one round trip, and minus one turn of
+    the shell's loop.
+    """
+    with Running(cluster, pod, [BUSYBOX, "sh", "-c", _CLOCK_SCRIPT], stdin=True) as running:
+        running.line(30)
+        asked = time.monotonic()
+        running.write(b"\n")
+        running.line(30)
+        answer_s = time.monotonic() - asked
+        delays, turns = [], []
+        for _ in range(_CLOCK_SECONDS):
+            line = running.line(30)
+            now = time.time()
+            second, _, turns_text = line.partition(" ")
+            if not (second.isdigit() and turns_text.isdigit()):
+                raise TestbedError(f"{pod}: answered {line[:60]!r} when asked for its time")
+            delays.append(now - int(second))
+            turns.append(int(turns_text))
+    # The loop began within the first second; it saw the others whole.
+    return estimate_offset(delays, answer_s, 1 / max(1, min(turns[1:])))
+
+
+def estimate_offset(delays: list[float], answer_s: float, turn_s: float) -> ClockOffset:
+    """Return the offset from the delays of some seconds, the round trip and one turn of the loop."""
+    # The smallest delay has the least transport in it.
+    error_s = (answer_s + turn_s) / 2
+    return ClockOffset(min(delays) - error_s, error_s)

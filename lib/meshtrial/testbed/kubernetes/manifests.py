@@ -1,7 +1,11 @@
-"""Manifests as they lie in ``manifests/``, and the patches that code makes: pure functions of dictionaries.
+"""Manifests of ``manifests/``, and the patches that code makes: pure functions of dictionaries.
 
-The files are valid for ``kubectl apply`` as they are. What differs between clusters, studies and treatments
-(namespace, images, replicas, resources, placement, labels, further containers) is changed here, on a copy.
+The files are valid for ``kubectl apply``. What differs between clusters, studies and treatments (namespace, images,
+replicas, resources, placement, labels, further containers) is changed here, on a copy.
+
+A control plane creates a waypoint, a proxy with pods of its own, from a Gateway. A study changes those pods by an
+overlay: a ConfigMap that the Gateway names (``spec.infrastructure.parametersRef``) and that holds a part of a
+Deployment as text. The patches of Deployments are also made in that text.
 """
 
 import copy
@@ -11,6 +15,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeAlias
 
+import yaml
 from kubernetes.utils import quantity as _untyped_quantity
 
 from meshtrial.errors import UsageError
@@ -20,12 +25,12 @@ P = ParamSpec("P")
 Json = dict[str, Any]
 Patch: TypeAlias = Callable[[Json], None]
 _quantity: Any = _untyped_quantity
-NOTE = "meshtrial.dev/"  # our labels and annotations begin so
+NOTE = "meshtrial.dev/"  # prefix of our labels and annotations
 _TEMPLATED = ("Deployment", "StatefulSet", "DaemonSet", "Job")
 
 
 def read(path: Path) -> list[Json]:
-    """The documents of a YAML file; a UsageError when it is not there or is no list of Kubernetes objects."""
+    """Return the documents of a YAML file; UsageError when it cannot be read or has other content."""
     try:
         documents = [item for item in parse_yaml(path.read_bytes(), str(path), several=True) if item]
     except OSError as error:
@@ -38,7 +43,7 @@ def read(path: Path) -> list[Json]:
 
 
 def template(manifest: Json) -> Json | None:
-    """The pod (or pod template) inside a manifest; None where it has none."""
+    """Return the pod (or pod template) inside a manifest, or None."""
     if manifest.get("kind") == "Pod":
         return manifest
     if manifest.get("kind") not in _TEMPLATED:
@@ -48,7 +53,7 @@ def template(manifest: Json) -> Json | None:
 
 
 def patched(manifests: Iterable[Json], *patches: Patch) -> list[Json]:
-    """Copies of the manifests with every patch made, in order."""
+    """Return copies of the manifests with every patch made, in order."""
     copies = copy.deepcopy(list(manifests))
     for manifest in copies:
         for patch in patches:
@@ -57,20 +62,20 @@ def patched(manifests: Iterable[Json], *patches: Patch) -> list[Json]:
 
 
 def patch(change: Callable[Concatenate[Json, P], None]) -> Callable[P, Patch]:
-    """What makes a patch of all that is said besides the manifest."""
+    """Return a function that takes the further arguments of ``change`` and returns the patch."""
 
     @wraps(change)
-    def of(*args: P.args, **kwargs: P.kwargs) -> Patch:
+    def build(*args: P.args, **kwargs: P.kwargs) -> Patch:
         return lambda manifest: change(manifest, *args, **kwargs)
 
-    return of
+    return build
 
 
 @patch
 def in_namespace(manifest: Json, namespace: str) -> None:
-    """Move what is in ``default``; references by DNS name to ``.default.svc`` follow.
+    """Move objects of ``default`` into a namespace; DNS names below ``.default.svc`` follow.
 
-    An object that names another namespace (a policy that must lie beside its control plane) stays there.
+    An object that names another namespace (a policy beside its control plane) stays there.
     """
     if manifest["metadata"].get("namespace", "default") == "default":
         manifest["metadata"]["namespace"] = namespace
@@ -91,7 +96,7 @@ def labelled(manifest: Json, labels: Mapping[str, str]) -> None:
 
 @patch
 def pod_metadata(manifest: Json, labels: Mapping[str, str], annotations: Mapping[str, str]) -> None:
-    """Labels and annotations of the pods alone (mesh enrolment)."""
+    """Label and annotate the pods only (mesh enrolment)."""
     pod = template(manifest)
     if pod is not None:
         metadata = pod.setdefault("metadata", {})
@@ -100,11 +105,11 @@ def pod_metadata(manifest: Json, labels: Mapping[str, str], annotations: Mapping
 
 
 @patch
-def images(manifest: Json, wanted: Mapping[str, str], pull_policy: str = "") -> None:
+def images(manifest: Json, references: Mapping[str, str], pull_policy: str = "") -> None:
     """Replace images by the container's name or by the last part of the repository."""
     for container in containers(manifest):
         name = image_name(str(container.get("image", "")))
-        chosen = wanted.get(str(container["name"])) or wanted.get(name)
+        chosen = references.get(str(container["name"])) or references.get(name)
         if chosen:
             container["image"] = chosen
         if pull_policy:
@@ -112,12 +117,12 @@ def images(manifest: Json, wanted: Mapping[str, str], pull_policy: str = "") -> 
 
 
 def image_name(reference: str) -> str:
-    """``docker.io/fortio/fortio:1.68.1`` is ``fortio``."""
+    """Return ``fortio`` for ``docker.io/fortio/fortio:1.68.1``."""
     return reference.rsplit("/", 1)[-1].split("@")[0].split(":")[0]
 
 
 def containers(manifest: Json) -> list[Json]:
-    """Containers and init containers of the pods."""
+    """Return the containers and init containers of the pods."""
     pod = template(manifest)
     if pod is None:
         return []
@@ -127,22 +132,22 @@ def containers(manifest: Json) -> list[Json]:
 
 @patch
 def replicas(manifest: Json, count: int) -> None:
-    """Replicas of the Deployments."""
+    """Set the replicas of Deployments."""
     if manifest["kind"] == "Deployment":
         manifest["spec"]["replicas"] = count
 
 
 @patch
 def requests(manifest: Json, cpu: str, memory: str) -> None:
-    """CPU and memory requests, where they are said; limits stay as they are."""
-    wanted = {name: value for name, value in (("cpu", cpu), ("memory", memory)) if value}
-    for container in containers(manifest) if wanted else ():
-        container.setdefault("resources", {}).setdefault("requests", {}).update(wanted)
+    """Set CPU and memory requests where they are given; limits stay unchanged."""
+    given = {name: value for name, value in (("cpu", cpu), ("memory", memory)) if value}
+    for container in containers(manifest) if given else ():
+        container.setdefault("resources", {}).setdefault("requests", {}).update(given)
 
 
 @patch
 def limits(manifest: Json, cpu: str, memory: str, names: Collection[str] | None = None) -> None:
-    """CPU and memory limits, of all containers or those named; requests: a tenth of the CPU and all of the memory."""
+    """Set limits of all or some containers, and requests of a tenth of the CPU and all of the memory."""
     for container in containers(manifest):
         if names is not None and container["name"] not in names:
             continue
@@ -163,7 +168,7 @@ def placed(
     away_from: str = "",
     how: str = "none",
 ) -> None:
-    """Placement: node selector, tolerations, and anti-affinity against pods whose ``meshtrial.dev/part`` is this."""
+    """Set node selector, tolerations and anti-affinity to pods whose ``meshtrial.dev/part`` is ``away_from``."""
     pod = template(manifest)
     if pod is None:
         return
@@ -185,7 +190,7 @@ def placed(
 
 @patch
 def held(manifest: Json, hold_ms: float) -> None:
-    """Change how long the tiers hold a request (``delay=100ms`` in their arguments)."""
+    """Set how long the tiers hold a request (``delay=100ms`` in their arguments)."""
     for container in containers(manifest):
         if "args" in container:
             container["args"] = [arg.replace("delay=100ms", f"delay={hold_ms:g}ms") for arg in container["args"]]
@@ -193,20 +198,20 @@ def held(manifest: Json, hold_ms: float) -> None:
 
 @patch
 def started_with(manifest: Json, name: str) -> None:
-    """Start the pods' first container with the arguments that this annotation of ours holds."""
+    """Start the pods' first container with the arguments in this annotation of ours."""
     pod = template(manifest)
     if pod is None:
         return
     arguments = (pod["metadata"].get("annotations") or {}).get(f"{NOTE}{name}")
     if arguments is None:
-        what = f"{manifest['kind']} {manifest['metadata']['name']}"
-        raise UsageError(f"{what}: its pods lack the annotation {NOTE}{name}")
+        label = f"{manifest['kind']} {manifest['metadata']['name']}"
+        raise UsageError(f"{label}: its pods lack the annotation {NOTE}{name}")
     pod["spec"]["containers"][0]["args"] = json.loads(arguments)
 
 
 @patch
 def on_hosts(manifest: Json, hosts: Sequence[str]) -> None:
-    """Only on nodes of these host names; anywhere for none."""
+    """Restrict pods to nodes with these host names, if there are any."""
     pod = template(manifest)
     if pod is None or not hosts:
         return
@@ -225,48 +230,48 @@ def with_container(manifest: Json, source: Json) -> None:
     if target is None:
         return
     for key in ("containers", "volumes"):
-        have = {item["name"] for item in target["spec"].get(key, [])}
-        more = [copy.deepcopy(item) for item in pod["spec"].get(key, []) if item["name"] not in have]
+        present = {item["name"] for item in target["spec"].get(key, [])}
+        more = [copy.deepcopy(item) for item in pod["spec"].get(key, []) if item["name"] not in present]
         if more:
             target["spec"].setdefault(key, []).extend(more)
 
 
 @patch
 def pulled_with(manifest: Json, secrets: Iterable[str]) -> None:
-    """Let the pods' images be pulled with these secrets too."""
+    """Add these pull secrets to the pods."""
     pod = template(manifest)
     if pod is not None and (more := [{"name": name} for name in secrets]):
-        there = pod["spec"].setdefault("imagePullSecrets", [])
-        there += [one for one in more if one not in there]
+        present = pod["spec"].setdefault("imagePullSecrets", [])
+        present += [secret for secret in more if secret not in present]
 
 
 @patch
-def app_protocols(manifest: Json, wanted: Mapping[str, str], entry: str, protocol: str) -> None:
-    """Say what the Services' ports carry in this study, in the words that the mesh understands.
+def app_protocols(manifest: Json, names: Mapping[str, str], entry: str, protocol: str) -> None:
+    """Set what the ports of Services carry in this study, in the mesh's terms.
 
-    ``wanted`` leads from ``http1``, ``h2``, ``grpc`` and ``tcp`` to a value of ``appProtocol``; an empty text leaves
-    it out. The HTTP port of ``entry``, the Service that the generators call, carries the ``protocol`` that they send,
-    every other one HTTP/1.1.
+    ``names`` maps ``http1``, ``h2``, ``grpc`` and ``tcp`` to a value of ``appProtocol``; an empty text omits it. The
+    HTTP port of ``entry``, the Service that the generators call, carries their ``protocol``; every other HTTP port
+    carries HTTP/1.1.
     """
     if manifest["kind"] != "Service":
         return
     http = "h2" if protocol == "h2" and manifest["metadata"]["name"] == entry else "http1"
     for port in manifest["spec"]["ports"]:
         if "appProtocol" in port:
-            port["appProtocol"] = wanted[port["appProtocol"] if port["appProtocol"] in ("grpc", "tcp") else http]
+            port["appProtocol"] = names[port["appProtocol"] if port["appProtocol"] in ("grpc", "tcp") else http]
             if not port["appProtocol"]:
                 del port["appProtocol"]
 
 
 def with_account_token(manifest: Json) -> None:
-    """Mount the pods' service-account token in them."""
+    """Mount the pods' service-account token."""
     pod = template(manifest)
     if pod is not None:
         pod["spec"]["automountServiceAccountToken"] = True
 
 
 def replaced(base: Iterable[Json], more: Iterable[Json]) -> list[Json]:
-    """Both in order; one of ``more`` takes the place of the same object (kind, namespace, name) in ``base``."""
+    """Return both in order; an object of ``more`` replaces the same object (kind, namespace, name) of ``base``."""
     objects = {_identity(item): item for item in base}
     for item in more:
         objects[_identity(item)] = item
@@ -279,16 +284,16 @@ def _identity(item: Json) -> tuple[str, str, str]:
 
 
 def set_path(manifest: Json, path: str, value: Any) -> None:
-    """Set ``spec.jwtRules.0.jwks``: what is there already is replaced; a path that is not there is a UsageError."""
+    """Set an existing path such as ``spec.jwtRules.0.jwks``; UsageError for a path that does not exist."""
     *way, last = path.split(".")
-    at: Any = manifest
+    node: Any = manifest
     try:
         for key in way:
-            at = at[int(key)] if isinstance(at, list) else at[key]
-        if isinstance(at, list):
-            at[int(last)] = value
+            node = node[int(key)] if isinstance(node, list) else node[key]
+        if isinstance(node, list):
+            node[int(last)] = value
         else:
-            at[last] = value if last in at else at[last]
+            node[last] = value if last in node else node[last]
     except (KeyError, IndexError, ValueError, TypeError):
         raise UsageError(
             f"{manifest['kind']} {manifest['metadata']['name']}: has no {path}; the mesh's data and its file disagree"
@@ -305,7 +310,7 @@ def _rewrite(node: Any, old: str, new: str) -> None:
 
 
 def cpu_millis(quantity: str) -> float:
-    """A quantity of CPU: ``250m`` is 250, ``2`` is 2000.
+    """Return a quantity of CPU in thousandths: ``250m`` is 250, ``2`` is 2000.
 
     https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
     """
@@ -316,8 +321,65 @@ def cpu_millis(quantity: str) -> float:
 
 
 def memory(quantity: str) -> float:
-    """A quantity of memory, ``128Mi``, in bytes."""
+    """Return a quantity of memory, such as ``128Mi``, in bytes."""
     try:
         return float(_quantity.parse_quantity(quantity))
     except ValueError:
         raise UsageError(f"memory {quantity!r}: must be a number of bytes, or with a unit, e.g. 128Mi") from None
+
+
+# --- overlays of waypoints --------------------------------------------------------------------------------------------
+
+_OVERLAY = f"{NOTE}overlay"  # annotation of the ConfigMap: the key that holds the overlay
+
+
+def overlay_deployment(manifest: Json) -> Json | None:
+    """Return the Deployment of an overlay as a manifest, or None; UsageError for a text that is none."""
+    part = _overlay_part(manifest)
+    return None if part is None else {"kind": "Deployment", "metadata": {"name": manifest["metadata"]["name"]}, **part}
+
+
+def _overlay_part(manifest: Json) -> Json | None:
+    key = _overlay_key(manifest)
+    if not key:
+        return None
+    name = manifest["metadata"]["name"]
+    try:
+        part: Json = parse_yaml(manifest["data"][key].encode(), key)
+        pod = part["spec"]["template"]["spec"]
+    except (KeyError, TypeError, UsageError):
+        raise UsageError(f"ConfigMap {name}: {key} must hold a Deployment's spec.template.spec as YAML") from None
+    pod.setdefault("containers", [])
+    return part
+
+
+@patch
+def overlay_patched(manifest: Json, *patches: Patch) -> None:
+    """Make the patches in the Deployment of an overlay; other objects stay unchanged."""
+    whole, part = overlay_deployment(manifest), _overlay_part(manifest)
+    if whole is None or part is None:
+        return
+    for change in patches:
+        change(whole)
+    manifest["data"][_overlay_key(manifest)] = yaml.safe_dump({name: whole[name] for name in part}, sort_keys=False)
+
+
+def _overlay_key(manifest: Json) -> str:
+    if manifest["kind"] != "ConfigMap":
+        return ""
+    return str((manifest["metadata"].get("annotations") or {}).get(_OVERLAY, ""))
+
+
+@patch
+def proxy_limits(manifest: Json, parameters: Mapping[str, object], names: Collection[str]) -> None:
+    """Set the limits of every proxy (``proxy_cpu``, ``proxy_memory``) in these containers; requests stay."""
+    values = {"cpu": parameters.get("proxy_cpu"), "memory": parameters.get("proxy_memory")}
+    for container in containers(manifest):
+        if container["name"] in names:
+            limits = container.setdefault("resources", {}).setdefault("limits", {})
+            limits.update({name: value for name, value in values.items() if value})
+
+
+def makes_pods(manifest: Json) -> bool:
+    """Return whether it creates pods of its own, which wait for the generators to have nodes, as the app does."""
+    return str(manifest["kind"]) == "Gateway"

@@ -1,6 +1,6 @@
-"""A mesh as data: a folder with ``mesh.yaml``, values and feature manifests. Adding a mesh is adding a folder.
+"""A mesh as data: a folder with ``mesh.yaml``, values and feature manifests. A new folder adds a mesh.
 
-Here are the parts; ``meshread`` reads and checks them.
+``meshread`` reads and checks these parts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes import manifests
 
 SCHEMA = "meshtrial.mesh/1"
-# What each proof needs of the application beside a path to ask: an echo of the request's headers, or three tiers.
+# What each proof needs of the application besides a path: an echo of the request's headers, or three tiers.
 PROOFS = {
     "proxied": "",
     "plaintext-refused": "",
@@ -30,9 +30,9 @@ PROOFS = {
     "unscoped": "tiers",
     "one-sided": "",
 }
-EVERYTHING = "*"  # in place of a kind, of `shared`
-PROTOCOLS = ("http1", "h2", "grpc", "mixed")  # of requests; what is said of bytes is a `Bytes`
-# Kubernetes' names for what a port carries, where a mesh says nothing else.
+EVERYTHING = "*"  # in `shared`, every kind
+PROTOCOLS = ("http1", "h2", "grpc", "mixed")  # of requests; for bytes see `Bytes`
+# Kubernetes' names for what a port carries, unless a mesh has its own.
 APP_PROTOCOLS = {"http1": "http", "h2": "http2", "grpc": "grpc", "tcp": "tcp"}
 
 
@@ -51,7 +51,7 @@ class Release:
 
 @dataclass(frozen=True)
 class Command:
-    """A step of the mesh's own command line; ``apply`` applies the manifests that it prints."""
+    """A step of the mesh's own command line; with ``apply``, the manifests that it prints are applied."""
 
     command: tuple[str, ...]
     apply: bool = False
@@ -68,26 +68,26 @@ class Selector:
 
 @dataclass(frozen=True)
 class Enrolment:
-    """What makes a namespace and its pods part of the mesh; ``{proxy_cpu}`` and the like are filled in."""
+    """What makes a namespace and its pods part of the mesh; ``{proxy_cpu}`` and similar names are replaced."""
 
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
     namespace_annotations: Mapping[str, str] = field(default_factory=dict)
     pod_labels: Mapping[str, str] = field(default_factory=dict)
     pod_annotations: Mapping[str, str] = field(default_factory=dict)
-    service_account_token: bool = False  # the pods' account is mounted in them, for a sidecar that signs on with it
-    # these two keep a pod of an enrolled namespace out of the mesh
+    service_account_token: bool = False  # mount the pods' account, with which a sidecar authenticates
+    # Both keep a pod of an enrolled namespace out of the mesh.
     outside_labels: Mapping[str, str] = field(default_factory=dict)
     outside_annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A place in a feature's manifests that gets a run-time value (``jwks``, ``service``...)."""
+    """A place in a feature's manifests that gets a run-time value (``jwks``, ``service`` and others)."""
 
     kind: str
     path: str
     value: str
-    name: str = ""  # of the object as it lies in its file; empty is every object of that kind
+    name: str = ""  # of the object in its file; empty is every object of that kind
 
 
 @dataclass(frozen=True)
@@ -98,16 +98,16 @@ class Counter:
     pods: str  # app, load, collector, waypoint, or the component of an agent or of the control plane
     url: str  # port/path on each of the pods; read from outside the mesh
     pattern: str  # regular expression with one group; all matches of all pods are summed
-    # "requests": at least as much as requests were sent, of tcp as bytes were; "some": at all; "none": not at all
+    # "requests": by at least the number of requests sent (of bytes with tcp); "some": at all; "none": not at all
     growth: str = "requests"
-    # In place of that: about so many percent of the growth of another counter, by its name
+    # Instead: by about this percentage of the growth of another counter, by its name.
     percent: float = 0.0
     of: str = ""
 
 
 @dataclass(frozen=True)
 class Lines:
-    """Log lines that must be there, one for every request up to the number that is looked at."""
+    """Log lines that must exist, one per request up to the number of lines that are read."""
 
     name: str
     pods: str
@@ -117,16 +117,16 @@ class Lines:
 
 @dataclass(frozen=True)
 class Bytes:
-    """What is otherwise where the generators send bytes (``protocol=tcp``), in which no proxy finds a request."""
+    """What differs where the generators send bytes (``protocol=tcp``), in which no proxy finds a request."""
 
-    counters: tuple[Counter, ...] = ()  # in place of its own, which of a mesh stay where there are none here
-    absent_counters: tuple[Counter, ...] = ()  # of a feature: of the treatments without it
-    pod_annotations: Mapping[str, str] = field(default_factory=dict)  # of a mesh: over those of its enrolment
+    counters: tuple[Counter, ...] = ()  # replace its own; without any, the counters of a mesh stay
+    absent_counters: tuple[Counter, ...] = ()  # of a feature: for treatments without it
+    pod_annotations: Mapping[str, str] = field(default_factory=dict)  # of a mesh: override those of its enrolment
 
 
 @dataclass(frozen=True)
 class Pushes:
-    """The control plane's own histogram of how long a change takes to its proxies, in seconds."""
+    """The control plane's histogram of the time from a change to its proxies, in seconds."""
 
     component: str  # of the control plane
     url: str  # port/path on each of its pods; read from outside the mesh
@@ -135,81 +135,81 @@ class Pushes:
 
 @dataclass(frozen=True)
 class VersionProbe:
-    """Where a part of the mesh tells which version it is, or how it was built."""
+    """Where a part of the mesh reports its version, or how it was built."""
 
     name: str  # the part, as a record names it
     pods: str  # as of a Counter
-    # As of a Counter; `127.0.0.1:port/path` is asked from inside the generators' pod, and `log CONTAINER` is that log's
-    # beginning.
+    # As of a Counter; `127.0.0.1:port/path` is read inside the generators' pod, and `log CONTAINER` is the beginning of
+    # that log.
     url: str
     pattern: str  # regular expression with one group, the version
-    of_build: bool = False  # the group is how it was built (RELEASE, debug), and no version
-    of_mesh: bool = True  # it is the mesh's version; a part that counts its own is recorded and compared with nothing
+    of_build: bool = False  # the group is how it was built (RELEASE, debug), not a version
+    of_mesh: bool = True  # it is the mesh's version; otherwise it is recorded and not compared
 
 
 @dataclass(frozen=True)
 class MeshOverride:
-    """What a user says of a mesh, or of one version of it."""
+    """What a user sets for a mesh, or for one version of it."""
 
-    where: str  # where the user says it
+    where: str  # name of the setting
     parameters: Mapping[str, Any] = field(default_factory=dict)  # by name
     values: Mapping[str, Any] = field(default_factory=dict)  # by release, a mapping or a file of one
 
 
 @dataclass(frozen=True)
 class ExpectedVersion:
-    """What a version of a mesh is said to be; what runs is held against it."""
+    """What a version of a mesh is declared to be; what runs is compared with it."""
 
     version: str  # as treatments name it: 1.30 of istio@1.30
-    names: tuple[str, ...]  # what its images' tags, and what its parts tell of themselves, must have one of
-    # By container, or by the name of a `VersionProbe`: what must be in that one's image or word instead.
+    names: tuple[str, ...]  # its images' tags, and the versions that its parts report, must match one
+    # By container, or by the name of a `VersionProbe`, what its image or report must match instead.
     runs: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Feature:
-    """One thing that a treatment can switch on."""
+    """A feature that a treatment can switch on."""
 
     name: str
     title: str = ""
-    # Applied with, and without the feature: a treatment without it must really be without it. An object of the mesh's
-    # base that has the same kind, namespace and name is replaced.
+    # Applied with, and without the feature, because a treatment without it must not have it. They replace objects of
+    # the mesh's base with the same kind, namespace and name.
     manifests: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
-    proofs: tuple[str, ...] = ()  # names of PROOFS, and so are the absent ones
+    proofs: tuple[str, ...] = ()  # names of PROOFS
     absent_proofs: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
-    requires: tuple[str, ...] = ()  # CRDs that the cluster must have besides
-    apps: tuple[str, ...] = ()  # the applications that it is for; empty is any
+    requires: tuple[str, ...] = ()  # further CRDs that the cluster must have
+    apps: tuple[str, ...] = ()  # the applications that it supports; empty is any
     token: bool = False
     policy: bool = False  # a policy server (manifests/policy/) joins every application pod
     settings: tuple[Setting, ...] = ()
     pod_annotations: Mapping[str, str] = field(default_factory=dict)
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
-    # What a proof looks for: "header" (regular expression in the echoed request), "missing" and "bad" (status codes
-    # of a JWT treatment, or of OPA's), "path" and "denied" (a path and its status codes).
+    # What a proof expects: "header" (regular expression in the echoed request), "missing" and "bad" (status codes with
+    # JWT or OPA), "path" and "denied" (a path and its status codes).
     expect: Mapping[str, Any] = field(default_factory=dict)
-    counters: tuple[Counter, ...] = ()  # evidence besides, of the treatments with the feature; and so are logs
+    counters: tuple[Counter, ...] = ()  # further evidence of the treatments with it, as are logs
     logs: tuple[Lines, ...] = ()
-    waits: str = ""  # label selector: it stands when such a pod of the study's namespace is ready
-    # Applied under load, it denies every request to the application; deleted again, it allows them (study propagation).
+    waits: str = ""  # label selector: deployed when such a pod of the study's namespace is ready
+    # While these are applied, every request to the application is denied (study propagation).
     denial: tuple[str, ...] = ()
-    # Of deployments that stand at once, one alone may have it, or another such feature that brings a file of its
+    # Only one of several concurrent deployments may have it, or another such feature with one of its files.
     once: bool = False
-    bare: str = ""  # "app" or "load": these pods stay outside of the mesh, so the other side alone has sidecars
-    tcp: Bytes | None = None  # where it does not need requests; with `protocol=tcp` any other one is refused
+    bare: str = ""  # "app" or "load": these pods stay outside of the mesh; only the other side has sidecars
+    tcp: Bytes | None = None  # set where it needs no requests; otherwise `protocol=tcp` refuses it
 
 
 @dataclass(frozen=True)
 class Mesh:
-    """Everything the backend knows of a mesh."""
+    """Everything that the backend knows about a mesh."""
 
-    name: str  # of a version, istio@1.30: two versions are two meshes, which share their namespaces
+    name: str  # istio, or istio@1.30: two versions are two meshes in the same namespaces
     title: str
     version: str
     folder: Path
-    build: str = ""  # who built it, where that is not its project ("own build"): reports say it beside the version
+    build: str = ""  # who built it, if not its project ("own build"): shown beside the version
     architecture: str = "sidecar"
     tested: bool = False
     reference: bool = False
@@ -218,7 +218,7 @@ class Mesh:
     install: tuple[Command, ...] = ()
     uninstall: tuple[Command, ...] = ()
     method: str = "helm"
-    requires: tuple[str, ...] = ()  # CRDs that the cluster must have; with a version behind a /, that version served
+    requires: tuple[str, ...] = ()  # CRDs that the cluster must have; NAME/VERSION needs that version served
     crd_groups: tuple[str, ...] = ()
     settle: tuple[str, ...] = ()
     enrol: Enrolment = Enrolment()
@@ -226,12 +226,12 @@ class Mesh:
     policy_containers: tuple[str, ...] = ("opa",)
     control_plane: tuple[Selector, ...] = ()
     agents: tuple[Selector, ...] = ()
-    pushes: Pushes | None = None  # where it tells how long its pushes take
-    tells: tuple[VersionProbe, ...] = ()  # where its parts tell their versions
+    pushes: Pushes | None = None  # where it reports how long its pushes take
+    version_probes: tuple[VersionProbe, ...] = ()  # where its parts report their versions
     waypoints: str = ""
     base: tuple[str, ...] = ()
-    settings: tuple[Setting, ...] = ()  # in the base's own objects
-    denial: tuple[str, ...] = ()  # as of a feature, in every treatment of the mesh
+    settings: tuple[Setting, ...] = ()  # in the objects of the base
+    denial: tuple[str, ...] = ()  # as in a feature, for every treatment of the mesh
     proofs: tuple[str, ...] = ("proxied",)
     counters: tuple[Counter, ...] = ()
     expect: Mapping[str, Any] = field(default_factory=dict)
@@ -239,21 +239,21 @@ class Mesh:
     not_toggles: Mapping[str, str] = field(default_factory=dict)
     parameters: Mapping[str, Any] = field(default_factory=dict)
     generated: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    protocols: tuple[str, ...] = PROTOCOLS  # which it carries as what they are; a study of another one is refused
-    tcp: Bytes | None = None  # where it carries bytes too
-    # `appProtocol` of the application's ports by what they carry; an empty text leaves it out.
+    protocols: tuple[str, ...] = PROTOCOLS  # that it carries as such; a study of another one is refused
+    tcp: Bytes | None = None  # set where it carries bytes too
+    # `appProtocol` of the application's ports by what they carry; an empty text omits it.
     app_protocols: Mapping[str, str] = field(default_factory=lambda: dict(APP_PROTOCOLS))
-    # by release, where its chart takes keys that its own values do not list
+    # By release, keys that its chart takes without listing them.
     open_values: Mapping[str, Any] = field(default_factory=dict)
-    # Kinds of its objects that deployments in several namespaces share: two that want one of them otherwise cannot
-    # stand at once. "*" where one deployment at a time is all that it bears.
+    # Kinds of its objects that all deployments of the cluster share: two with different ones cannot be concurrent.
+    # "*" where only one deployment at a time is possible.
     shared: tuple[str, ...] = ()
-    one_service: bool = False  # a pod belongs to one Service for good, so no other can take endpoints over
+    one_service: bool = False  # a pod always belongs to one Service, so no other can take its endpoints over
     storage: bool = False  # it claims a volume, for which the cluster needs a default StorageClass
     remarks: tuple[str, ...] = ()  # what a user should know before choosing it (licence, channel)
     documents: tuple[str, ...] = ()  # pages of its project that describe what is set
-    choices: tuple[MeshOverride, ...] = ()  # the user's, the mesh's own before its version's: what comes later wins
-    declared: ExpectedVersion | None = None  # of a version alone
+    choices: tuple[MeshOverride, ...] = ()  # the user's; later ones win
+    declared: ExpectedVersion | None = None  # set for a version
 
     @property
     def chosen(self) -> dict[str, Any]:
@@ -262,27 +262,27 @@ class Mesh:
 
     @property
     def called(self) -> str:
-        """Its version as records and reports name it, with who built it where that is not its project."""
-        # One that says its images' tag alone is called by that, whatever its charts are.
+        """Its version as records and reports name it, with who built it if not its project."""
+        # A version that declares only its images' tag is named by that, whatever its charts are.
         names = self.declared.names if self.declared is not None else (self.version,)
         version = self.version if self.version in names else names[0]
         return f"{version} ({self.build})" if self.build else version
 
     def objects(self, names: tuple[str, ...]) -> list[manifests.Json]:
-        """The documents of these files of the mesh's folder."""
+        """Return the documents of these files of the mesh's folder."""
         return [item for name in names for item in manifests.read(self.folder / name)]
 
     def carrying(self, protocol: str, treatment: Treatment) -> Mesh:
-        """What it is under a load of this protocol; refused where it, or a feature asked for, is not for that."""
+        """Return the mesh under a load of this protocol; UsageError where it or a feature does not support it."""
         if protocol in self.protocols:
             return self
         if protocol != "tcp" or self.tcp is None:
-            carried = ", ".join((*self.protocols, *(["tcp"] if self.tcp is not None else [])))
-            raise UsageError(f"treatment {treatment.name}: {self.name} carries {carried} here, not {protocol}")
+            protocols = ", ".join((*self.protocols, *(["tcp"] if self.tcp is not None else [])))
+            raise UsageError(f"treatment {treatment.name}: {self.name} carries {protocols} here, not {protocol}")
         for feature in self.check(treatment):
             if feature.tcp is None:
                 raise UsageError(
-                    f"treatment {treatment.name}: {feature.name} is for requests, and protocol = 'tcp' sends bytes; "
+                    f"treatment {treatment.name}: {feature.name} needs requests, and protocol = 'tcp' sends bytes; "
                     "leave it out"
                 )
         features, counters = {}, [*(self.tcp.counters or self.counters)]
@@ -294,7 +294,7 @@ class Mesh:
         return replace(self, counters=tuple(counters), features=features, enrol=enrol)
 
     def check(self, treatment: Treatment) -> tuple[Feature, ...]:
-        """The treatment's features; one that the mesh lacks, cannot toggle, or has only beside another is refused."""
+        """Return the treatment's features; UsageError for one that is unknown, no toggle, or lacks what it needs."""
         for name in treatment.features:
             if name in self.not_toggles:
                 raise UsageError(

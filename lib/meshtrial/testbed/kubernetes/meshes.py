@@ -1,38 +1,67 @@
-"""Meshes installed and uninstalled from their data, owned by namespace, and never one that somebody else runs.
+"""Install and uninstall meshes from their data, owned by namespace, and never one that somebody else runs.
 
-What came with an installation and Helm does not remove (CRDs, objects that a hook or the control plane made) is
-labelled as ours the moment it appears; what was there before is somebody else's and stays. A mesh that stands is
-compared with what stood after its installation before it is used again.
+What comes with an installation and is not removed by Helm (CRDs, objects of a hook or the control plane) is labelled as
+ours when it appears; what existed before is somebody else's and stays. Before an installed mesh is used again, it is
+compared with its state after the installation.
 """
 
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import yaml
 
+from meshtrial.design.study import Treatment
 from meshtrial.errors import MissingToolError, TestbedError, UsageError
-from meshtrial.testbed.kubernetes import clusterwide, evidence, helm, meshversions, wait
-from meshtrial.testbed.kubernetes.apply import CRDS, MESH, Applier, delete_namespace, verdict
-from meshtrial.testbed.kubernetes.charts import Charts
+from meshtrial.testbed.kubernetes import cleanup, helm, meshversions, wait, workload
+from meshtrial.testbed.kubernetes.apply import CRDS, MESH, Applier, delete_namespace, namespace_refusal
+from meshtrial.testbed.kubernetes.charts import Charts, Values, unknown_values
 from meshtrial.testbed.kubernetes.cleanup import remove_crds
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
-from meshtrial.testbed.kubernetes.meshdata import Command, Mesh, Selector
+from meshtrial.testbed.kubernetes.meshdata import EVERYTHING, Command, Mesh, Selector
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.kubernetes.pods import is_ready, lost, members, uid
-from meshtrial.testbed.kubernetes.values import Values, unknown_values
+from meshtrial.testbed.kubernetes.pods import is_ready, loss_reason, members, uid
 
 
 @dataclass(frozen=True)
 class Installation:
-    """A mesh of ours, and the cluster before and after it came."""
+    """A mesh of ours, and the cluster before and after its installation."""
 
     mesh: Mesh
-    before: Mapping[str, Json]  # what belongs to no namespace and was there before, by path
+    before: Mapping[str, Json]  # objects of no namespace before the installation, by path
     pods: tuple[Json, ...] = ()  # control plane and agents after the installation
     webhooks: tuple[str, ...] = ()  # its webhook configurations after the installation
-    values: Mapping[str, str] = field(default_factory=dict)  # by release, the digest of what its chart got
+    values: Mapping[str, str] = field(default_factory=dict)  # by release, the digest of its values
+
+
+@dataclass(frozen=True)
+class MeshPolicy:
+    """When meshes are reinstalled, and which of them may be installed or used together."""
+
+    options: KubernetesOptions
+
+    def reinstalls(self, new_block: bool) -> bool:
+        """Return whether every mesh is installed again now."""
+        return self.options.mesh_reinstall == "run" or (self.options.mesh_reinstall == "block" and new_block)
+
+    def coexist(self, mesh: Mesh, other: Mesh) -> bool:
+        """Return whether both may be installed: never in the same namespace, as Istio's two modes are."""
+        return self.options.meshes_side_by_side and set(mesh.namespaces).isdisjoint(other.namespaces)
+
+    def concurrent(self, mesh: Mesh | None, one: Treatment, other_mesh: Mesh | None, other: Treatment) -> bool:
+        """Return whether deployments of two treatments, each with its mesh, may run at the same time."""
+        if mesh is None or other_mesh is None or mesh.reference or other_mesh.reference:
+            return True
+        if mesh.name != other_mesh.name:
+            return self.options.mesh_install == "existing" or self.coexist(mesh, other_mesh)
+        sides = mesh.check(one), mesh.check(other)
+        once = ({name for feature in side if feature.once for name in feature.manifests} for side in sides)
+        if EVERYTHING in mesh.shared or set.intersection(*once):
+            return False
+        shared, other_shared = (workload.shared_of(mesh, side) for side in sides)
+        return all(other_shared.get(key, item) == item for key, item in shared.items())
 
 
 class MeshInstaller:
@@ -45,32 +74,35 @@ class MeshInstaller:
         self.options = options
         self.applier = applier
         self.charts = charts or Charts(options)
-        self.installed: dict[str, float] = {}  # the moment (time.time) at which each became ready
+        self.installed: dict[str, float] = {}  # when each became ready (time.time)
         self.install_s: dict[str, float] = {}
-        # Objects of no namespace that came while a mesh stood, and that nothing ties to it: they were left alone.
+        # Objects of no namespace that appeared while a mesh was installed and do not belong to it: they stay.
         self.appeared: list[str] = []
-        self.standing: dict[str, Installation] = {}  # there by us, also those that did not become ready or did not go
+        # Also meshes that did not become ready, or could not be removed.
+        self.installations: dict[str, Installation] = {}
 
     def install(self, mesh: Mesh) -> None:
-        """Install a mesh and wait until it is ready; on failure nothing of it stays."""
+        """Install a mesh and wait until it is ready; on failure remove it."""
         if mesh.reference or self.options.mesh_install == "existing":
             self._check_existing(mesh)
             return
         began = time.monotonic()
-        earlier = self.standing.get(mesh.name)
-        # Of one that did not go whole, what was there before it counts.
-        before = earlier.before if earlier else clusterwide.look(self.cluster)
-        self.standing[mesh.name] = Installation(mesh, before)
+        earlier = self.installations.get(mesh.name)
+        # After an incomplete removal, the state before the earlier installation counts.
+        before = earlier.before if earlier else cleanup.cluster_objects(self.cluster)
+        self.installations[mesh.name] = Installation(mesh, before)
         try:
-            with evidence.kept(self.cluster, mesh.namespaces):
+            with wait.with_evidence(self.cluster, mesh.namespaces):
                 values = self._install(mesh)
         except BaseException:
             with contextlib.suppress(TestbedError):
-                self._own(mesh)  # of a release that was cut short
+                self._own(mesh)  # of a release that was interrupted
                 self.uninstall(mesh.name)
             raise
         pods = tuple(pod for part in (*mesh.control_plane, *mesh.agents) for pod in members(self.cluster, part))
-        self.standing[mesh.name] = Installation(mesh, before, pods, clusterwide.webhooks(self.cluster, mesh), values)
+        self.installations[mesh.name] = Installation(
+            mesh, before, pods, cleanup.mesh_webhooks(self.cluster, mesh), values
+        )
         self.installed[mesh.name] = time.time()
         self.install_s[mesh.name] = time.monotonic() - began
 
@@ -83,85 +115,108 @@ class MeshInstaller:
         else:
             values = Values(self.options, mesh)
             for release in mesh.releases:
-                chart, own = self.charts.of(mesh, release).path, values.of(release)
+                chart, own_values = self.charts.of(mesh, release).path, values.of(release)
                 digests[f"values {release.name}"] = f"sha256:{values.digest(release)}"
                 with self._explained(mesh) as watch:
-                    helm.install_release(self.cluster, self.options, mesh, release, chart, own, watch)
+                    helm.install_release(self.cluster, self.options, mesh, release, chart, own_values, watch)
                 self._own(mesh)
         self._own(mesh)
         self._wait(mesh)
-        self._own(mesh)  # what the control plane made meanwhile
+        self._own(mesh)  # what the control plane created meanwhile
         return digests
 
     def broken(self, name: str) -> str:
-        """Why a mesh that stands is not as it was installed, empty when it is: it is not used for another run then.
+        """Return how an installed mesh differs from its state after the installation, or an empty text.
 
-        Empty too for one that somebody else installed.
+        The text is empty for somebody else's mesh.
         """
-        stood = self.standing.get(name)
-        if stood is None:
+        installation = self.installations.get(name)
+        if installation is None:
             return ""
         now = {
             uid(pod): pod
-            for part in (*stood.mesh.control_plane, *stood.mesh.agents)
+            for part in (*installation.mesh.control_plane, *installation.mesh.agents)
             for pod in members(self.cluster, part)
         }
-        for pod in stood.pods:
-            why = lost(pod, now.get(uid(pod)), "since its installation")
+        for pod in installation.pods:
+            why = loss_reason(pod, now.get(uid(pod)), "since its installation")
             if why:
                 return why
-        gone = sorted(set(stood.webhooks) - set(clusterwide.webhooks(self.cluster, stood.mesh)))
-        return f"{clusterwide.shown(gone[0])} is gone since its installation" if gone else ""
+        gone = sorted(set(installation.webhooks) - set(cleanup.mesh_webhooks(self.cluster, installation.mesh)))
+        return f"{cleanup.kubectl_name(gone[0])} is gone since its installation" if gone else ""
 
     def sources(self, mesh: Mesh) -> dict[str, str]:
-        """Versions of what a mesh that stands was installed from: charts, and the values that they got."""
-        return {**self.charts.versions(mesh), **self.standing[mesh.name].values}
+        """Return the versions of what a mesh was installed from: charts and values."""
+        return {**self.charts.versions(mesh), **self.installations[mesh.name].values}
+
+    def policy_record(self, reinstalled: bool, because: str = "") -> dict[str, Any]:
+        """Return the reinstall policy and its result for ``run.json``.
+
+        ``because`` is why an installed mesh was installed again out of turn.
+        """
+        now = time.time()
+        record: dict[str, Any] = {
+            "mesh_install": self.options.mesh_install,
+            "mesh_reinstall": self.options.mesh_reinstall,
+            "app_reinstall": self.options.app_reinstall,
+            "mesh_installed_for_this_run": reinstalled,
+            "installed_meshes": {name: round(now - at, 1) for name, at in self.installed.items()},
+            "install_s": {name: round(s, 2) for name, s in self.install_s.items()},
+        }
+        if because:
+            record["reinstalled_because"] = because
+        if self.appeared:
+            record["appeared_and_left_alone"] = list(self.appeared)
+        return record
 
     def uninstall(self, name: str) -> None:
         """Uninstall a mesh of ours: releases, what they left in the cluster, namespaces, CRDs.
 
-        The namespaces of the study are to be gone before: a control plane that is gone clears no finalizers.
+        The namespaces of the study must be gone before: without its control plane, no finalizer is cleared.
         """
         self.installed.pop(name, None)
-        stood = self.standing.get(name)
-        if stood is None:
+        installation = self.installations.get(name)
+        if installation is None:
             return
-        mesh, owner = stood.mesh, self.applier.owner
-        if any(verdict(self.applier.find_namespace(name), owner, self.cluster.context) for name in mesh.namespaces):
-            # Somebody else's, and refused before anything of ours was in it: a release of that name is theirs too.
+        mesh, owner = installation.mesh, self.applier.owner
+        if any(
+            namespace_refusal(self.applier.find_namespace(name), owner, self.cluster.context)
+            for name in mesh.namespaces
+        ):
+            # It is somebody else's, and was refused before we changed it: a release of that name is theirs too.
             for namespace in mesh.namespaces:
                 delete_namespace(self.cluster, namespace, owner.id, self.options.mesh_timeout_s)
-            del self.standing[name]
+            del self.installations[name]
             return
-        with evidence.kept(self.cluster, mesh.namespaces):
+        with wait.with_evidence(self.cluster, mesh.namespaces):
             if mesh.method == "command":
                 self._run(mesh, mesh.uninstall)
             for release in reversed(mesh.releases if mesh.method != "command" else ()):
                 with self._explained(mesh) as watch:
                     helm.uninstall_release(self.cluster, self.options, release, watch)
-        # Before the namespaces: a webhook whose service is gone refuses what the cluster does meanwhile.
-        clusterwide.remove(self.cluster, mesh, stood.before)
+        # Before the namespaces: a webhook without its service refuses other requests of the cluster.
+        cleanup.remove_mesh_objects(self.cluster, mesh, installation.before)
         for namespace in mesh.namespaces:
             delete_namespace(self.cluster, namespace, owner.id, self.options.mesh_timeout_s)
         lines = remove_crds(self.cluster, owner.study, owner.id, groups=mesh.crd_groups)
-        # And after them: a control plane that is going may have made some again.
-        self.appeared = clusterwide.remove(self.cluster, mesh, stood.before)
+        # And after them: a control plane may create some again while it ends.
+        self.appeared = cleanup.remove_mesh_objects(self.cluster, mesh, installation.before)
         if lines:
             raise TestbedError("; ".join(lines))
-        del self.standing[name]
+        del self.installations[name]
 
     @contextlib.contextmanager
     def _explained(self, mesh: Mesh) -> Iterator[helm.HookWatch]:
-        """Where Helm fails inside, the pods that it waited for say why."""
+        """Add the reason of the pods that Helm waited for to its error."""
         watch = helm.HookWatch(self.cluster, mesh.namespaces, mesh.settle)
         try:
             yield watch
         except MissingToolError:
             raise
         except TestbedError as error:
-            why = watch.said or evidence.reason(self.cluster, mesh.namespaces)
-            told = str(error) if not why or why in str(error) else f"{error}; {why}"
-            raise TestbedError(f"mesh {mesh.name}: {told}", watch.evidence) from None
+            why = watch.problem or wait.failure_reason(self.cluster, mesh.namespaces)
+            text = str(error) if not why or why in str(error) else f"{error}; {why}"
+            raise TestbedError(f"mesh {mesh.name}: {text}", watch.evidence) from None
 
     def _run(self, mesh: Mesh, steps: tuple[Command, ...]) -> None:
         env = {"KUBECONFIG": self.cluster.kubeconfig} if self.cluster.kubeconfig else {}
@@ -180,29 +235,29 @@ class MeshInstaller:
                     "install it, or let meshtrial do it with mesh_install=managed"
                 )
             if not any(is_ready(pod) for pod in pods):
-                why = evidence.reason(self.cluster, [part.namespace])
+                why = wait.failure_reason(self.cluster, [part.namespace])
                 raise TestbedError(
                     f"mesh {mesh.name}: no {part.component} is ready in {part.namespace}; {why}".rstrip("; ")
                 )
-            other = meshversions.contradiction(mesh, part.component, pods)
-            if other:
+            contradiction = meshversions.contradiction(mesh, part.component, pods)
+            if contradiction:
                 raise TestbedError(
-                    f"mesh {mesh.name}: {other}; mesh_install=existing measures what stands: declare that version, or "
-                    "let meshtrial install this one with mesh_install=managed"
+                    f"mesh {mesh.name}: {contradiction}; mesh_install=existing measures the installed mesh: declare "
+                    "its version, or let meshtrial install this one with mesh_install=managed"
                 )
 
     def _wait(self, mesh: Mesh) -> None:
         for part in (*mesh.control_plane, *mesh.agents):
-            count = _wanted(self.cluster, part)
+            count = _expected_pods(self.cluster, part)
             wait.pods_ready(
                 self.cluster, part.namespace, part.selector, count, self.options.mesh_timeout_s, mesh.settle
             )
 
     def _own(self, mesh: Mesh) -> None:
-        clusterwide.own(self.cluster, mesh, self.applier.owner, self.standing[mesh.name].before)
+        cleanup.label_owned(self.cluster, mesh, self.applier.owner, self.installations[mesh.name].before)
 
     def problems(self, mesh: Mesh) -> list[str]:
-        """What stands in the way of an installation, one line each."""
+        """Return what prevents an installation, one line each."""
         problems: list[str] = []
         if mesh.reference:
             return problems
@@ -215,18 +270,18 @@ class MeshInstaller:
         if mesh.method == "helm":
             problems += self._chart_problems(mesh)
         for name in mesh.namespaces:
-            refusal = verdict(self.applier.find_namespace(name), self.applier.owner, self.cluster.context)
+            refusal = namespace_refusal(self.applier.find_namespace(name), self.applier.owner, self.cluster.context)
             if refusal:
-                problems.append(f"mesh {mesh.name}: {refusal}; or use what stands with mesh_install=existing")
+                problems.append(f"mesh {mesh.name}: {refusal}; or use the installed mesh with mesh_install=existing")
         return problems + [problem for wanted in mesh.requires if (problem := self._crd_problem(mesh, wanted))]
 
-    def _crd_problem(self, mesh: Mesh, wanted: str) -> str:
-        kind, _, version = wanted.partition("/")
+    def _crd_problem(self, mesh: Mesh, needed: str) -> str:
+        kind, _, version = needed.partition("/")
         try:
             crd = self.cluster.get(f"{CRDS}/{kind}")
         except NotFoundError:
             crd = {"spec": {"versions": []}}
-        served = [one["name"] for one in crd["spec"]["versions"] if one["served"]]
+        served = [entry["name"] for entry in crd["spec"]["versions"] if entry["served"]]
         if not served:
             served_as = f" served as {version}" if version else ""
             return f"mesh {mesh.name}: needs the CRD {kind}{served_as}, which this cluster does not have; install it"
@@ -238,7 +293,7 @@ class MeshInstaller:
         return ""
 
     def _chart_problems(self, mesh: Mesh) -> list[str]:
-        """Charts that cannot be had, and values that they do not have."""
+        """Return lines for charts that cannot be fetched and values that they do not have."""
         try:
             helm.program(self.options)
             values = Values(self.options, mesh)
@@ -261,12 +316,12 @@ class MeshInstaller:
         return list(dict.fromkeys(problems))
 
 
-def _wanted(cluster: Cluster, part: Selector) -> int:
-    """How many pods a DaemonSet wants; 1 for anything else."""
+def _expected_pods(cluster: Cluster, part: Selector) -> int:
+    """Return how many pods a DaemonSet schedules; 1 for any other workload."""
     path = f"/apis/apps/v1/namespaces/{part.namespace}/daemonsets"
     for item in cluster.items(path):
-        chosen = item["spec"]["selector"].get("matchLabels") or {}
-        wanted = dict(pair.split("=", 1) for pair in part.selector.split(",") if "=" in pair)
-        if all(chosen.get(k, item["spec"]["template"]["metadata"]["labels"].get(k)) == v for k, v in wanted.items()):
+        labels = item["spec"]["selector"].get("matchLabels") or {}
+        expected = dict(pair.split("=", 1) for pair in part.selector.split(",") if "=" in pair)
+        if all(labels.get(k, item["spec"]["template"]["metadata"]["labels"].get(k)) == v for k, v in expected.items()):
             return max(1, int(item.get("status", {}).get("desiredNumberScheduled") or 1))
     return 1

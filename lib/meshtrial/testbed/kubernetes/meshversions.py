@@ -1,8 +1,8 @@
-"""Versions of a mesh as treatments: what really runs, held against what a version declares.
+"""Versions of a mesh as treatments: compare what runs with what a version declares.
 
-A tag is a name, and names are moved: the node's digest says which image it was, and where a part tells its own version,
-its word counts too. A part that tells nothing is no contradiction; a proxy of another image is. What a version changes
-in Helm's values alone has no name of its own in the cluster: the digest of the values stands in the record.
+A tag is a name, and names are moved, so the node's digest identifies the image. Where a part reports its own version,
+that counts too. A part that reports none is no contradiction; a proxy of another image is. What a version changes in
+Helm's values alone has no name in the cluster: the digest of the values is recorded.
 """
 
 import re
@@ -13,47 +13,46 @@ from meshtrial.errors import TestbedError
 from meshtrial.records.schema import Proof
 from meshtrial.testbed.kubernetes import probing
 from meshtrial.testbed.kubernetes.client import Cluster, Json
-from meshtrial.testbed.kubernetes.execs import PodRef
 from meshtrial.testbed.kubernetes.meshdata import ExpectedVersion, Mesh, VersionProbe
-from meshtrial.testbed.kubernetes.pods import container_names, images, log_of, pod_ref
+from meshtrial.testbed.kubernetes.pods import PodRef, container_names, images, log_of, pod_ref
 
-_ASKED = 10  # pods of one kind that are asked for their version; images are looked at in all
-_INSIDE, _LOG = "127.0.0.1:", "log "  # what a url begins with that is no page of a pod's address
-_LOG_BYTES, _ONCE_S = 1 << 16, 10.0  # programs tell their build when they start
-_SHOWN = 3
-_UNTOLD = "unknown"  # of a program that was not told its version when it was built
+_ASKED = 10  # pods of one kind whose version is read; images are read of all pods
+_INSIDE, _LOG = "127.0.0.1:", "log "  # beginnings of a url that is no page on a pod's address
+_LOG_BYTES, _ONCE_S = 1 << 16, 10.0  # programs log their build when they start
+_MOST_LISTED = 3
+_UNKNOWN = "unknown"  # of a program that was built without its version
 _SIDES = {"app": "the application's proxies", "load": "the generators' proxies", "collector": "the collector's proxies"}
 
 
 def is_version(text: str, name: str) -> bool:
-    """Whether a text is a version or of its line: ``v1.30`` and ``1.30.2`` are 1.30, ``1.30-rc.1`` and 1.301 not."""
+    """Return whether a text is of a version: ``v1.30`` and ``1.30.2`` are 1.30, ``1.30-rc.1`` and 1.301 are not."""
     text, name = text.removeprefix("v"), name.removeprefix("v")
     return text == name or text.startswith(f"{name}.")
 
 
 def tag(reference: str) -> str:
-    """What follows an image's name, so that a registry's name is taken for no version."""
+    """Return what follows an image's name, so that no part of a registry's name counts as a version."""
     return reference.rpartition("/")[2].partition("@")[0].partition(":")[2]
 
 
-def told(
+def reported_versions(
     cluster: Cluster, probe: PodRef, mesh: Mesh, pods: Mapping[str, Sequence[Json]]
 ) -> dict[str, tuple[VersionProbe, list[str]]]:
-    """What the parts say of themselves, by their names; a part that says nothing is left out."""
-    words_of = {}
-    for teller in mesh.tells:
+    """Return the versions that the parts report, by probe; a part that reports none is left out."""
+    reported = {}
+    for version_probe in mesh.version_probes:
         try:
-            pages = _pages(cluster, probe, pods.get(teller.pods, ()), teller.url)
+            pages = _pages(cluster, probe, pods.get(version_probe.pods, ()), version_probe.url)
         except TestbedError:
             continue
-        words = sorted({word for page in pages for word in re.findall(teller.pattern, page)} - {"", _UNTOLD})
-        if words:
-            words_of[teller.name] = teller, words
-    return words_of
+        found = sorted({text for page in pages for text in re.findall(version_probe.pattern, page)} - {"", _UNKNOWN})
+        if found:
+            reported[version_probe.name] = version_probe, found
+    return reported
 
 
 def _pages(cluster: Cluster, probe: PodRef, pods: Sequence[Json], url: str) -> list[str]:
-    """What some of the pods answer; what only a pod's inside can ask, and logs, of one of them."""
+    """Return pages of some of the pods; of one pod where the page is inside of it, or a log."""
     if url.startswith(_INSIDE):
         return [page for pod in pods[:1] for page in probing.scrape(cluster, pod_ref(pod, "fortio"), [f"http://{url}"])]
     if url.startswith(_LOG):
@@ -64,70 +63,72 @@ def _pages(cluster: Cluster, probe: PodRef, pods: Sequence[Json], url: str) -> l
 
 
 def prove(
-    mesh: Mesh, pods: Mapping[str, Sequence[Json]], said: Mapping[str, tuple[VersionProbe, list[str]]], phase: str
+    mesh: Mesh, pods: Mapping[str, Sequence[Json]], reported: Mapping[str, tuple[VersionProbe, list[str]]], phase: str
 ) -> list[Proof]:
-    """The images of every part against what the version declares, and what the parts say of themselves."""
+    """Return the proofs that images and reported versions match what the version declares."""
     declared = mesh.declared
     if declared is None:
         return []
-    proofs, there = [], set(said)
+    proofs, names = [], set(reported)
     for part, containers in _parts(mesh, pods):
-        there |= {name for _, name in containers}
-        others = _others(declared, containers)
-        wanted = sorted({text for _, name in containers for text in _wanted(declared, name)})
-        seen = f"{len(containers)} of {len(containers)}" if not others else _listed(others)
+        names |= {name for _, name in containers}
+        unexpected = _unexpected_images(declared, containers)
+        expected = sorted({text for _, name in containers for text in _expected(declared, name)})
+        seen = f"{len(containers)} of {len(containers)}" if not unexpected else _listed(unexpected)
         proof = f"version {declared.version} of {part}"
-        proofs.append(Proof(proof, phase, not others, f"images of {' or '.join(wanted)}", seen[:300]))
-    for name, (teller, words) in said.items():
-        if not teller.of_build and (teller.of_mesh or name in declared.runs):
-            wanted = sorted(_wanted(declared, name))
-            passed = all(any(is_version(word, text) for text in wanted) for word in words)
-            proof = f"version {declared.version} as {name} tells it"
-            proofs.append(Proof(proof, phase, passed, " or ".join(wanted), ", ".join(words)[:300]))
-    for name in sorted(set(declared.runs) - there):
+        proofs.append(Proof(proof, phase, not unexpected, f"images of {' or '.join(expected)}", seen[:300]))
+    for name, (version_probe, texts) in reported.items():
+        if not version_probe.of_build and (version_probe.of_mesh or name in declared.runs):
+            expected = sorted(_expected(declared, name))
+            passed = all(any(is_version(text, version) for version in expected) for text in texts)
+            proof = f"version {declared.version} as {name} reports it"
+            proofs.append(Proof(proof, phase, passed, " or ".join(expected), ", ".join(texts)[:300]))
+    for name in sorted(set(declared.runs) - names):
         proof = f"version {declared.version} of {name}"
-        seen = f"no such container; there are {', '.join(sorted(there))}"
+        seen = f"no such container; known are {', '.join(sorted(names))}"
         proofs.append(Proof(proof, phase, False, f"images of {declared.runs[name]}", seen[:300]))
     return proofs
 
 
 def contradiction(mesh: Mesh, component: str, pods: Sequence[Json]) -> str:
-    """What a component runs that its version does not declare, in words; empty where it runs what it should."""
+    """Return what a component runs that its version does not declare, or an empty text."""
     if mesh.declared is None:
         return ""
     containers = [(pod, name) for pod in pods for name in container_names(pod)]
-    others = _others(mesh.declared, containers)
-    return f"{component} is not {mesh.declared.version} as declared: {_listed(others)}" if others else ""
+    unexpected = _unexpected_images(mesh.declared, containers)
+    return f"{component} is not {mesh.declared.version} as declared: {_listed(unexpected)}" if unexpected else ""
 
 
 def _parts(mesh: Mesh, pods: Mapping[str, Sequence[Json]]) -> Iterator[tuple[str, list[tuple[Json, str]]]]:
-    """Each part of the mesh with its containers; an application's own containers are not the mesh's."""
+    """Return each part of the mesh with its containers, without the application's own ones."""
     for name in (*(part.component for part in (*mesh.control_plane, *mesh.agents)), "waypoint", *_SIDES):
         containers = []
         for pod in pods.get(name, ()):
-            own = [one for one in container_names(pod) if one not in mesh.policy_containers]
-            containers += [(pod, one) for one in own if name not in _SIDES or one in mesh.proxy_containers]
+            names = [container for container in container_names(pod) if container not in mesh.policy_containers]
+            containers += [
+                (pod, container) for container in names if name not in _SIDES or container in mesh.proxy_containers
+            ]
         if containers:
             yield _SIDES.get(name, name), containers
 
 
-def _wanted(declared: ExpectedVersion, name: str) -> tuple[str, ...]:
+def _expected(declared: ExpectedVersion, name: str) -> tuple[str, ...]:
     return (declared.runs[name],) if name in declared.runs else declared.names
 
 
-def _others(declared: ExpectedVersion, containers: Sequence[tuple[Json, str]]) -> list[str]:
-    """Images that are not what is declared, with their containers, each once."""
-    others: dict[str, None] = {}
+def _unexpected_images(declared: ExpectedVersion, containers: Sequence[tuple[Json, str]]) -> list[str]:
+    """Return the images that are not declared, with their containers, once each."""
+    unexpected: dict[str, None] = {}
     for pod, name in containers:
         image = images(pod).get(name, "no image yet")
-        # A node that knows one image by two tags names any of them; it resolved the one that the pod asked for.
-        asked = next((str(c.get("image", "")) for c in _containers(pod) if c["name"] == name), "")
+        # A node that has one image under two tags reports any of them; it resolved the one of the pod's manifest.
+        requested = next((str(c.get("image", "")) for c in _containers(pod) if c["name"] == name), "")
         reference, _, digest = image.partition(" (")
-        names = _wanted(declared, name)
-        by_name = any(one == text or is_version(tag(text), one) for text in (reference, asked) for one in names)
+        names = _expected(declared, name)
+        by_name = any(one == text or is_version(tag(text), one) for text in (reference, requested) for one in names)
         if not by_name and not any(one.startswith("sha256:") and digest.startswith(one) for one in names):
-            others[f"{name}: {image}"] = None
-    return list(others)
+            unexpected[f"{name}: {image}"] = None
+    return list(unexpected)
 
 
 def _containers(pod: Json) -> list[Json]:
@@ -135,6 +136,6 @@ def _containers(pod: Json) -> list[Json]:
     return [*(spec.get("containers") or []), *(spec.get("initContainers") or [])]
 
 
-def _listed(others: Sequence[str]) -> str:
-    more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
-    return ", ".join(others[:_SHOWN]) + more
+def _listed(references: Sequence[str]) -> str:
+    more = f" and {len(references) - _MOST_LISTED} more" if len(references) > _MOST_LISTED else ""
+    return ", ".join(references[:_MOST_LISTED]) + more

@@ -1,8 +1,8 @@
-"""What a user says about their cluster: declared once, checked strictly, echoed into every record.
+"""The settings of a cluster: declared once, checked strictly, and copied into every record.
 
-Notebook parameters are scalars, so every mapping may also be given as text (``a=1,b=2``), and everything
-together as a YAML file named by ``cluster_file``. An unknown name in that file is refused; names outside of
-it that other rooms read are left alone.
+Notebook parameters are scalars, so every mapping may also be given as text (``a=1,b=2``), and all settings together as
+a YAML file named by ``cluster_file``. An unknown name in that file is refused; names outside of it that other rooms
+read are ignored.
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ PULL_POLICIES = ("", "Always", "IfNotPresent", "Never")
 
 @dataclass(frozen=True)
 class KubernetesOptions:
-    """Everything the Kubernetes backend can be told."""
+    """The settings of the Kubernetes backend."""
 
     # Empty: $KUBECONFIG or ~/.kube/config and its current context; without such a file, in-cluster.
     kubeconfig: str = ""
     context: str = ""
     namespace: str = ""  # namespaces are named so and <namespace>-...; empty: meshtrial-<study>
     manifests: str = ""  # folder with apps/, loadgen/, meshes/; empty: the checkout's
-    mesh_folders: tuple[str, ...] = ()  # further folders, each with a mesh.yaml
+    mesh_folders: tuple[str, ...] = ()  # more folders, each with a mesh.yaml
     # By mesh name, what replaces its data: `version`, `charts.<release>.{repository,name,version,path}`,
-    # `values.<release>` (mapping or file), `parameters.<name>` (image_hub, image_tag, ...); and `versions.<name>` with
-    # the same again, on top of it, and `runs.<container>`: what its image must be.
+    # `values.<release>` (mapping or file), `parameters.<name>` (image_hub, image_tag, ...), `namespace_labels`; and
+    # `versions.<name>`, which overrides the same names and has `runs.<container>`, what its image must be.
     meshes: Mapping[str, Any] = field(default_factory=dict)
-    mesh_install: str = "managed"  # "managed" installs and uninstalls; "existing" uses what stands and never touches it
-    mesh_reinstall: str = "run"  # one of REINSTALL, and so is that of the application
+    mesh_install: str = "managed"  # "managed" installs and uninstalls; "existing" changes nothing
+    mesh_reinstall: str = "run"  # one of REINSTALL, as is app_reinstall
     app_reinstall: str = "run"
-    # several stay installed at once, but for those of one namespace (Istio's two modes)
+    # Several stay installed together, except those of one namespace (Istio's two modes).
     meshes_side_by_side: bool = False
-    # by name (fortio, busybox, envoy, opa, counter-api, details, ...), a whole image reference
+    # Whole image references by name (fortio, busybox, envoy, opa, counter-api, details, ...).
     images: Mapping[str, str] = field(default_factory=dict)
-    image_pull_policy: str = ""  # for our own pods; empty keeps what the manifests say
-    # Secrets that nodes pull with, as namespace/name, or a name alone in `default`: copied to where they are needed.
+    image_pull_policy: str = ""  # of our own pods; empty keeps that of the manifests
+    # Secrets that nodes pull with, as namespace/name, or a name in `default`; they are copied to where they are needed.
     image_pull_secrets: tuple[str, ...] = ()
     app_node_selector: Mapping[str, str] = field(default_factory=dict)
-    # Kubernetes' own, as are those of the load; as text key=value:Effect
+    # Kubernetes tolerations, or texts key=value:Effect.
     app_tolerations: tuple[Mapping[str, str], ...] = ()
     load_node_selector: Mapping[str, str] = field(default_factory=dict)
     load_tolerations: tuple[Mapping[str, str], ...] = ()
-    load_separation: str = "required"  # load generators against the application's nodes: one of SEPARATION
-    # Limits, and requests of a tenth of the CPU; empty sets none. The application's requests may be said apart.
+    load_separation: str = "required"  # from the application's nodes: one of SEPARATION
+    # Limits, and requests of a tenth of the CPU; empty sets none. The application's requests may be set separately.
     app_cpu: str = ""
     app_memory: str = ""
     app_cpu_request: str = ""
@@ -65,18 +65,18 @@ class KubernetesOptions:
     load_memory: str = ""
     proxy_cpu: str = "2"  # the same for every mesh
     proxy_memory: str = "512Mi"
-    # Which policy server the OPA treatments run, a file of manifests/policy/: "opa" (the official image) or
-    # "opa-extauthz" (this project's own, for clusters that cannot pull that image).
+    # Policy server of the OPA treatments, a file of manifests/policy/: "opa" (the official image) or "opa-extauthz"
+    # (this project's own, for clusters that cannot pull that image).
     opa_server: str = "opa"
     hold_ms: float = 100.0  # how long the client and the server of the three tiers each hold a request
     helm: str = "helm"  # the program
     deploy_timeout_s: float = 180.0  # how long an application may take to become ready
     mesh_timeout_s: float = 300.0  # and how long a mesh
-    # how long a silent API server is waited for, once it has answered; before, 10 s at most
+    # How long a silent API server is waited for; at most 10 s before its first answer.
     api_patience_s: float = 60.0
-    # how long a fresh kubelet sample is waited for; by default they come every 10 to 15 s
+    # How long a new kubelet sample is waited for; by default there is one every 10 to 15 s.
     sample_patience_s: float = 30.0
-    keep: bool = False  # leave everything standing at the end, for a look
+    keep: bool = False  # remove nothing at the end
 
     def __post_init__(self) -> None:
         allowed = {
@@ -90,14 +90,16 @@ class KubernetesOptions:
             if getattr(self, name) not in values:
                 raise UsageError(f"{name} = {shortened(getattr(self, name))}: must be {', '.join(map(repr, values))}")
         if len(self.namespace) > 40:
-            raise UsageError(f"namespace = {shortened(self.namespace)}: at most 40 characters, endings are added to it")
+            raise UsageError(
+                f"namespace = {shortened(self.namespace)}: at most 40 characters, because endings are added to it"
+            )
         if self.mesh_install == "existing" and self.meshes_side_by_side is False and self.mesh_reinstall != "run":
             raise UsageError("mesh_install = 'existing' never reinstalls: leave mesh_reinstall out")
         for secret in self.image_pull_secrets:
             if not _SECRET.fullmatch(secret):
                 raise UsageError(f"image_pull_secrets = {shortened(secret)}: must be NAMESPACE/NAME or NAME")
         if len({name for _, name in self.pull_secrets}) < len(self.image_pull_secrets):
-            raise UsageError("image_pull_secrets: two have the same name, and both would be copied to one namespace")
+            raise UsageError("image_pull_secrets: two have the same name, and both would be copied into one namespace")
         for name, read in (("app_cpu", cpu_millis), ("app_memory", memory)):
             limit, request = getattr(self, name), getattr(self, f"{name}_request")
             if limit and request and read(request) > read(limit):
@@ -108,27 +110,27 @@ class KubernetesOptions:
 
     @property
     def pull_secrets(self) -> tuple[tuple[str, str], ...]:
-        """Namespace and name of each secret that nodes pull with."""
+        """Namespace and name of each Secret that nodes pull with."""
         pairs = (secret.rpartition("/") for secret in self.image_pull_secrets)
         return tuple((namespace or "default", name) for namespace, _, name in pairs)
 
     @property
     def folder(self) -> Path:
-        """Where the manifests are."""
+        """The folder of the manifests."""
         if self.manifests:
             return Path(self.manifests).expanduser()
         return Path(__file__).resolve().parents[4] / "manifests"
 
     def echo(self) -> dict[str, Any]:
-        """Plain data for a record, which may be published: no path of this machine, and of charts' values digests."""
-        said = {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(self).items()}
-        return published(said)
+        """Return plain data for a record that may be published: no local paths, digests of values."""
+        values = {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(self).items()}
+        return published(values)
 
     @classmethod
     def read(cls, options: Mapping[str, Any]) -> KubernetesOptions:
-        """Read ``study.options``: our names at the top level or under ``parameters`` or ``kubernetes``.
+        """Read ``study.options``: names at the top level or under ``parameters`` or ``kubernetes``.
 
-        ``cluster_file`` is a YAML file of the same names; what is said nearer to the call wins over it.
+        ``cluster_file`` is a YAML file of the same names; a value that is given more directly wins.
         """
         nested = options.get("kubernetes", {})
         if not isinstance(nested, Mapping):
@@ -136,8 +138,8 @@ class KubernetesOptions:
         parameters = options.get("parameters", {})
         if parameters.get("versions"):
             raise UsageError(
-                f"versions = {shortened(parameters['versions'])}: are of the local proxies; on a cluster the versions "
-                "of a mesh stand in the cluster_file, meshes.<mesh>.versions"
+                f"versions = {shortened(parameters['versions'])}: are for local proxies; on a cluster, give versions "
+                "of a mesh in the cluster_file, meshes.<mesh>.versions"
             )
         outer = {**_known(parameters), **_known(options)}
         file = nested.get("cluster_file", outer.pop("cluster_file", ""))
@@ -145,9 +147,9 @@ class KubernetesOptions:
         for name in strict:
             if name not in _KINDS:
                 raise UsageError(f"kubernetes option {shortened(name)} is not known: {nearest(str(name), _KINDS)}")
-        # A parameter left empty means "not said": it must not erase what the file says.
-        said = {k: v for k, v in outer.items() if v not in ("", None)}
-        return cls(**{name: _convert(name, value) for name, value in {**strict, **said}.items()})
+        # An empty parameter counts as absent: it must not replace the value of the file.
+        given = {k: v for k, v in outer.items() if v not in ("", None)}
+        return cls(**{name: _convert(name, value) for name, value in {**strict, **given}.items()})
 
 
 _KINDS = get_type_hints(KubernetesOptions)
@@ -160,8 +162,8 @@ def _known(options: Any) -> dict[str, Any]:
 def _read_file(name: str) -> dict[str, Any]:
     if not name:
         return {}
-    what = f"cluster_file = {name!r}"
-    return read_yaml(Path(name).expanduser(), what, "a mapping of option names to values")
+    label = f"cluster_file = {name!r}"
+    return read_yaml(Path(name).expanduser(), label, "a mapping of option names to values")
 
 
 def _convert(name: str, value: Any) -> Any:

@@ -1,9 +1,9 @@
-"""The nodes of a cluster, their room, and on which of them a block stands.
+"""The nodes of a cluster, their free resources, and the nodes of a block.
 
-Nodes are drawn, the same for all treatments of a block, and only where there is room. Nodes differ more than meshes on
-most clusters. Were they the scheduler's choice, run by run, they would be noise inside of blocks, or follow a
-treatment. What is drawn stands in the record of every run. Generators and applications each take as few nodes as have
-room; the many copies of a scale-out take all nodes but the generators'.
+Nodes are drawn at random, the same for all treatments of a block, and only where there is room. On most clusters, nodes
+differ more than meshes. Chosen by the scheduler for each run, they would be noise within blocks, or depend on the
+treatment. Every run records its nodes. Generators and applications each take as few nodes as have room; the many copies
+of a scale-out take all nodes except the generators'.
 """
 
 from __future__ import annotations
@@ -13,13 +13,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from meshtrial.testbed.kubernetes import waypoints
+from meshtrial.testbed.base import Block
+from meshtrial.testbed.kubernetes import manifests
 from meshtrial.testbed.kubernetes.client import Cluster, Json
 from meshtrial.testbed.kubernetes.manifests import containers, cpu_millis, memory, template
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.pods import PART, is_ready, label
 from meshtrial.testbed.kubernetes.workload import Rendered
+
+# The published 600-endpoint study: 20 000 requests per second over three tiers used more than 50 nodes of 8 cores.
+CORES_PER_TIERED_RPS = 400 / 20_000
 
 
 @dataclass(frozen=True)
@@ -37,13 +41,13 @@ class FreeResources:
         return FreeResources(self.cpu - other.cpu, self.memory_bytes - other.memory_bytes, self.pods - other.pods)
 
     def __le__(self, other: FreeResources) -> bool:
-        """Whether it fits into the other."""
+        """Return whether it fits into the other."""
         return self.cpu <= other.cpu and self.memory_bytes <= other.memory_bytes and self.pods <= other.pods
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node that takes pods."""
+    """A node that accepts pods."""
 
     name: str
     labels: Mapping[str, str]
@@ -52,12 +56,12 @@ class Node:
 
     @property
     def host(self) -> str:
-        """What placement rules call it."""
+        """Its name in placement rules."""
         return str(self.labels.get("kubernetes.io/hostname", self.name))
 
 
 def nodes(cluster: Cluster) -> list[Node]:
-    """Nodes that are Ready and not cordoned."""
+    """Return the nodes that are ready and not cordoned."""
     known = []
     for item in cluster.items("/api/v1/nodes"):
         if not is_ready(item) or item["spec"].get("unschedulable"):
@@ -77,18 +81,18 @@ def nodes(cluster: Cluster) -> list[Node]:
 
 
 def free(cluster: Cluster, nodes: Sequence[Node]) -> list[Node]:
-    """The nodes with what their pods have not requested, in place of all that they have."""
-    left = {node.name: node for node in nodes}
-    # Where pods of others may not be listed, what they requested is not known.
+    """Return the nodes with what their pods have not requested as their room."""
+    by_name = {node.name: node for node in nodes}
+    # An account that cannot list pods of others does not know what they request.
     for pod in cluster.items("/api/v1/pods") if cluster.allowed("list", "pods") else ():
-        node = left.get(str(pod["spec"].get("nodeName")))
+        node = by_name.get(str(pod["spec"].get("nodeName")))
         if node is not None and pod.get("status", {}).get("phase") in ("Running", "Pending"):
-            left[node.name] = replace(node, room=node.room - (_pod_requests(pod["spec"]) + FreeResources(pods=1)))
-    return list(left.values())
+            by_name[node.name] = replace(node, room=node.room - (_pod_requests(pod["spec"]) + FreeResources(pods=1)))
+    return list(by_name.values())
 
 
 def takes(node: Node, selector: Mapping[str, str], tolerations: Sequence[Mapping[str, str]]) -> bool:
-    """Whether a pod so placed may land on this node."""
+    """Return whether a pod with this selector and these tolerations may run on the node."""
     if any(node.labels.get(key) != value for key, value in selector.items()):
         return False
     hard = [t for t in node.taints if t.get("effect") in ("NoSchedule", "NoExecute")]
@@ -104,25 +108,25 @@ def _tolerates(toleration: Mapping[str, str], taint: Json) -> bool:
 
 
 def both_sides(together: Sequence[Rendered]) -> tuple[FreeResources, FreeResources]:
-    """What the generators of deployments need that stand at once, and what all else of them needs."""
-    load, rest = FreeResources(), FreeResources()
+    """Return what the generators of concurrent deployments need, and what everything else of them needs."""
+    load, others = FreeResources(), FreeResources()
     for rendered in together:
         mesh = rendered.setup.mesh
         generators = [item for item in rendered.objects if label(template(item) or item, PART) == "load"]
         load += requested(generators, mesh)
-        rest += requested([item for item in rendered.objects if item not in generators], mesh)
-    return load, rest
+        others += requested([item for item in rendered.objects if item not in generators], mesh)
+    return load, others
 
 
 def requested(objects: Iterable[Json], mesh: Mesh | None) -> FreeResources:
-    """What the objects request, with a sidecar's usual tenth of a core and 128 MiB each.
+    """Return what the objects request, with a sidecar's usual tenth of a core and 128 MiB each.
 
-    A waypoint, which its control plane makes, requests what its overlay says.
+    A waypoint, which its control plane creates, requests what its overlay has.
     """
     total = FreeResources()
     injected = mesh is not None and mesh.architecture == "sidecar" and not mesh.reference
     for item in objects:
-        waypoint = waypoints.deployment_in(item)
+        waypoint = manifests.overlay_deployment(item)
         if item["kind"] != "Deployment" and waypoint is None:
             continue
         each = _pod_requests({"containers": containers(waypoint or item)}) + FreeResources(pods=1)
@@ -144,35 +148,35 @@ def _pod_requests(spec: Json) -> FreeResources:
 def load_hosts(
     options: KubernetesOptions, nodes: Sequence[Node], generators: int, rng: np.random.Generator | None = None
 ) -> tuple[str, ...]:
-    """Hosts for the generators, where they would otherwise spread over every node and leave the application none.
+    """Return hosts for the generators, where they would otherwise use every node and leave none to the application.
 
-    A third of the nodes, rounded up, drawn where there is something to draw from; empty where the user gave pools,
-    wants no separation, or there is room enough.
+    They are a third of the nodes, rounded up, drawn where ``rng`` is given. Empty where the user chose pools or no
+    separation, or where there is room.
     """
     if options.load_node_selector or options.load_separation != "required":
         return ()
-    fit = [n for n in nodes if takes(n, options.load_node_selector, options.load_tolerations)]
-    if generators < 2 or generators < len(fit):
+    fitting = [n for n in nodes if takes(n, options.load_node_selector, options.load_tolerations)]
+    if generators < 2 or generators < len(fitting):
         return ()
-    names = sorted(node.host for node in fit)
+    names = sorted(node.host for node in fitting)
     chosen = names if rng is None else rng.permutation(names).tolist()
     return tuple(sorted(chosen[: -(-len(names) // 3)]))
 
 
 @dataclass(frozen=True)
 class NodeAssignment:
-    """Host names; none leaves that side to the scheduler."""
+    """Host names of a block; without any, the scheduler chooses."""
 
     load: tuple[str, ...] = ()
     app: tuple[str, ...] = ()
 
 
-def drawn(
+def choose_nodes(
     options: KubernetesOptions, nodes: Sequence[Node], load: FreeResources, app: FreeResources, rng: np.random.Generator
 ) -> NodeAssignment | None:
-    """Nodes for a block whose generators and applications need so much; None where they do not fit anywhere.
+    """Return nodes for a block whose generators and applications need this much; None where they do not fit.
 
-    ``nodes`` have what is free in them as their room.
+    The room of ``nodes`` is what is free.
     """
     order = [nodes[int(i)] for i in rng.permutation(len(nodes))]
     loads = [n for n in order if takes(n, options.load_node_selector, options.load_tolerations)]
@@ -187,20 +191,20 @@ def drawn(
     return None
 
 
-def bears(place: NodeAssignment | None, nodes: Sequence[Node], load: FreeResources, app: FreeResources) -> bool:
-    """Whether nodes that were drawn before are there and have room for generators and applications of so much."""
-    if place is None:
+def fits(assignment: NodeAssignment | None, nodes: Sequence[Node], load: FreeResources, app: FreeResources) -> bool:
+    """Return whether nodes that were chosen before exist and have room for generators and applications."""
+    if assignment is None:
         return False
-    generators, applications = ([n for n in nodes if n.host in hosts] for hosts in (place.load, place.app))
-    if len(generators) < len(place.load) or len(applications) < len(place.app):
+    generators, applications = ([n for n in nodes if n.host in hosts] for hosts in (assignment.load, assignment.app))
+    if len(generators) < len(assignment.load) or len(applications) < len(assignment.app):
         return False
-    if place.load == place.app:
+    if assignment.load == assignment.app:
         return bool(_enough(generators, load + app))
     return bool(_enough(generators, load)) and bool(_enough(applications, app))
 
 
 def _enough(nodes: Sequence[Node], need: FreeResources) -> tuple[Node, ...]:
-    """The first of these nodes that has room, else the first that have it together; none where all of them have not."""
+    """Return the first node with enough room, else the first ones that have it together; none where all lack it."""
     for node in nodes:
         if need <= node.room:
             return (node,)
@@ -217,3 +221,68 @@ def _enough(nodes: Sequence[Node], need: FreeResources) -> tuple[Node, ...]:
 
 def _hosts(nodes: Sequence[Node]) -> tuple[str, ...]:
     return tuple(sorted(node.host for node in nodes))
+
+
+def capacity_problems(together: Sequence[Rendered], nodes: Sequence[Node]) -> list[str]:
+    """Return where concurrent deployments need more cores, memory or pods than the nodes have free."""
+    app, load = together[0].setup.app, together[0].setup.load
+    need, available = FreeResources(), FreeResources()
+    for rendered in together:
+        need += requested(rendered.objects, rendered.setup.mesh)
+    for node in nodes:
+        available += node.room
+    if app.tiers and load.asked_rps:
+        need = replace(need, cpu=max(need.cpu, load.asked_rps * CORES_PER_TIERED_RPS))
+    count = f"{len(together)} concurrent deployments, " if len(together) > 1 else ""
+    where = f"{app.name} at {load.label}, {count}{need.pods} pods"
+    advice = "lower rps or replicas, or add nodes"
+    if count:
+        advice = "take deployment_mode=sequential, lower replicas, or add nodes"
+    problems = []
+    if need.cpu > available.cpu:
+        nodes8 = -(-need.cpu // 8)
+        problems.append(
+            f"{where}: needs about {need.cpu:.1f} cores ({nodes8:.0f} nodes of 8), "
+            f"{available.cpu:.1f} are free on {len(nodes)} nodes; {advice}"
+        )
+    if need.memory_bytes > available.memory_bytes:
+        gib = 2**30
+        problems.append(
+            f"{where}: needs {need.memory_bytes / gib:.1f} GiB, {available.memory_bytes / gib:.1f} are free; {advice}"
+        )
+    if need.pods > available.pods:
+        problems.append(f"{where}: there is room for {available.pods} more pods on {len(nodes)} nodes; {advice}")
+    return problems
+
+
+class BlockNodes:
+    """The nodes of the current block: chosen for its first group, and kept while they have room."""
+
+    def __init__(self, cluster: Cluster, options: KubernetesOptions) -> None:
+        self._cluster, self._options = cluster, options
+        self._block = ""
+        self._assignment: NodeAssignment | None = None
+
+    def assign(
+        self, rendered: Sequence[Rendered], block: Block, spare: FreeResources
+    ) -> tuple[NodeAssignment, list[str]]:
+        """Return the nodes of concurrent deployments, and why they do not fit if ``spare`` is left on each node."""
+        every = nodes(self._cluster)
+        available = [replace(node, room=node.room - spare) for node in free(self._cluster, every)]
+        problems = capacity_problems(rendered, available)
+        if any(one.setup.app.tiers for one in rendered) or block.drawn is None:
+            hosts = load_hosts(self._options, every, max(one.load_pods for one in rendered), block.drawn)
+            return NodeAssignment(load=hosts), problems
+        needs = both_sides(rendered)
+        # Later groups and repeats of a block have the nodes of its first group, while there is room.
+        if self._block != block.name or not fits(self._assignment, available, *needs):
+            self._assignment = choose_nodes(self._options, available, *needs, block.drawn)
+        self._block = block.name
+        if self._assignment is None and not problems:
+            setup = rendered[0].setup
+            problems = [
+                f"{setup.app.name} at {setup.load.label}, {len(rendered)} concurrent deployments: no nodes have room "
+                "for all of their generators and, separately, for their applications; take "
+                "deployment_mode=sequential, or add nodes"
+            ]
+        return self._assignment or NodeAssignment(), problems

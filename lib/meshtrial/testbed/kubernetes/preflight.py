@@ -1,24 +1,21 @@
-"""What a study needs of a cluster, said before it starts: rights, nodes, room, programs, names that are free."""
+"""Check what a study needs of a cluster before it starts: rights, nodes, room, programs, and unused names."""
 
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from meshtrial.design.study import Study
 from meshtrial.errors import TestbedError
-from meshtrial.testbed.kubernetes.apply import CRDS, Applier, verdict
+from meshtrial.testbed.kubernetes.apply import CRDS, Applier, namespace_refusal
+from meshtrial.testbed.kubernetes.charts import Values
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.meshes import MeshInstaller
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.kubernetes.placement import FreeResources, Node, requested, takes
-from meshtrial.testbed.kubernetes.values import Values
+from meshtrial.testbed.kubernetes.placement import Node, takes
 from meshtrial.testbed.kubernetes.workload import Rendered
 
-# The published 600-endpoint study: 20 000 requests a second over three tiers took more than 50 nodes of 8 cores.
-CORES_PER_TIERED_RPS = 400 / 20_000
 RIGHTS = (
     ("create", "namespaces", ""),
     ("delete", "namespaces", ""),
@@ -34,7 +31,7 @@ RIGHTS = (
     ("patch", "leases", "coordination.k8s.io"),
 )
 _IPV4 = re.compile(r"\b0\.0\.0\.0\b(?!/)")
-# Of kubelets; nodes/proxy, where it was given, is another way to the same numbers.
+# For kubelets; nodes/proxy gives the same numbers.
 METRICS_RIGHTS = (("get", "nodes/metrics", ""), ("get", "nodes/stats", ""))
 MESH_RIGHTS = (
     ("create", "clusterroles", "rbac.authorization.k8s.io"),
@@ -50,17 +47,17 @@ def right_problems(
     borrowed: Sequence[str] = (),
     further: Sequence[tuple[str, str, str]] = (),
 ) -> list[str]:
-    """Rights that are missing, in one line; in namespaces that were lent those of a study are asked for there alone."""
-    of_studies = (*RIGHTS, *further)
-    wanted: tuple[tuple[str, str, str], ...] = ()
-    wanted += MESH_RIGHTS if installs and options.mesh_install == "managed" else ()
-    wanted += () if cluster.allowed("get", "nodes/proxy") else METRICS_RIGHTS
-    within = [right for right in of_studies if right[1] not in ("namespaces", "nodes")]
-    asked = [(right, "") for right in (*wanted, *(of_studies if not borrowed else [("list", "nodes", "")]))]
-    asked += [(right, name) for name in borrowed for right in within]
+    """Return one line with the missing rights; in borrowed namespaces, those of a study are checked there only."""
+    study_rights = (*RIGHTS, *further)
+    cluster_rights: tuple[tuple[str, str, str], ...] = ()
+    cluster_rights += MESH_RIGHTS if installs and options.mesh_install == "managed" else ()
+    cluster_rights += () if cluster.allowed("get", "nodes/proxy") else METRICS_RIGHTS
+    within = [right for right in study_rights if right[1] not in ("namespaces", "nodes")]
+    needed = [(right, "") for right in (*cluster_rights, *(study_rights if not borrowed else [("list", "nodes", "")]))]
+    needed += [(right, name) for name in borrowed for right in within]
     missing = [
         f"{verb} {resource}" + (f" in {name}" if name else "")
-        for (verb, resource, group), name in asked
+        for (verb, resource, group), name in needed
         if not cluster.allowed(verb, resource, group, name)
     ]
     if not missing:
@@ -70,7 +67,7 @@ def right_problems(
 
 
 def placement_problems(options: KubernetesOptions, nodes: Sequence[Node]) -> list[str]:
-    """Nodes for the application and, apart from them, for the generators."""
+    """Return problems with the nodes for the application and, separately, for the generators."""
     apps = [n for n in nodes if takes(n, options.app_node_selector, options.app_tolerations)]
     loads = [n for n in nodes if takes(n, options.load_node_selector, options.load_tolerations)]
     problems = []
@@ -81,95 +78,67 @@ def placement_problems(options: KubernetesOptions, nodes: Sequence[Node]) -> lis
     together = {n.name for n in apps} | {n.name for n in loads}
     if apps and loads and options.load_separation == "required" and len(together) < 2:
         problems.append(
-            "load generators need a node of their own, and there is one node for both; add a node, "
-            "or set load_separation=none and know that the generator then disturbs what it measures"
+            "load generators need nodes of their own, and one node is left for both; add a node, "
+            "or set load_separation=none, with which the generators disturb what they measure"
         )
-    return problems
-
-
-def capacity_problems(together: Sequence[Rendered], nodes: Sequence[Node]) -> list[str]:
-    """Cores, memory and pods that deployments need that stand at once, against what the nodes have free."""
-    app, load = together[0].setup.app, together[0].setup.load
-    need, room = FreeResources(), FreeResources()
-    for rendered in together:
-        need += requested(rendered.objects, rendered.setup.mesh)
-    for node in nodes:
-        room += node.room
-    if app.tiers and load.asked_rps:
-        need = replace(need, cpu=max(need.cpu, load.asked_rps * CORES_PER_TIERED_RPS))
-    count = f"{len(together)} deployments at once, " if len(together) > 1 else ""
-    where = f"{app.name} at {load.label}, {count}{need.pods} pods"
-    mend = "lower rps or replicas, or add nodes"
-    if count:
-        mend = "take deployment_mode=sequential, lower replicas, or add nodes"
-    problems = []
-    if need.cpu > room.cpu:
-        nodes8 = -(-need.cpu // 8)
-        problems.append(
-            f"{where}: needs about {need.cpu:.1f} cores ({nodes8:.0f} nodes of 8), "
-            f"{room.cpu:.1f} are free on {len(nodes)} nodes; {mend}"
-        )
-    if need.memory_bytes > room.memory_bytes:
-        gib = 2**30
-        problems.append(
-            f"{where}: needs {need.memory_bytes / gib:.1f} GiB, {room.memory_bytes / gib:.1f} are free; {mend}"
-        )
-    if need.pods > room.pods:
-        problems.append(f"{where}: there is room for {room.pods} pods more on {len(nodes)} nodes; {mend}")
     return problems
 
 
 def pull_secret_problems(cluster: Cluster, options: KubernetesOptions) -> list[str]:
-    """Secrets to pull with that are not there, are of another kind, or may not be read."""
+    """Return problems of pull secrets: missing, of another type, or not readable."""
     problems = []
     for namespace, name in options.pull_secrets:
-        what = f"image_pull_secrets: secret {name} in namespace {namespace}"
+        label = f"image_pull_secrets: secret {name} in namespace {namespace}"
         if not cluster.allowed("get", "secrets", "", namespace, name):
-            problems.append(f"{what}: no right to get it; an administrator gives that (docs/how-to/cluster.md)")
+            problems.append(
+                f"{label}: this account has no right to get it; an administrator grants it (docs/how-to/cluster.md)"
+            )
             continue
         try:
             kind = cluster.get(f"/api/v1/namespaces/{namespace}/secrets/{name}").get("type")
         except NotFoundError:
-            problems.append(f"{what}: is not there; 'kubectl create secret docker-registry' makes one")
+            problems.append(f"{label}: does not exist; 'kubectl create secret docker-registry' makes one")
         else:
             if kind not in ("kubernetes.io/dockerconfigjson", "kubernetes.io/dockercfg"):
-                problems.append(f"{what}: is of type {kind}, with which no image is pulled; make it as docker-registry")
+                problems.append(
+                    f"{label}: is of type {kind}, which nodes do not pull with; create it as docker-registry"
+                )
     return problems
 
 
 def pods_have_ipv6(cluster: Cluster) -> bool:
-    """Whether the first address of pods is one of IPv6: told by one that there is, else by what nodes give theirs."""
+    """Return whether pods have IPv6 addresses first, by an existing pod, else by the nodes' ranges."""
     pods = cluster.items("/api/v1/pods", limit=100) if cluster.allowed("list", "pods") else []
-    told = [str(pod["status"].get("podIP", "")) for pod in pods if not pod["spec"].get("hostNetwork")]
-    told += [str(node.get("spec", {}).get("podCIDR", "")) for node in cluster.items("/api/v1/nodes")]
-    return ":" in next(filter(None, told), "")
+    addresses = [str(pod["status"].get("podIP", "")) for pod in pods if not pod["spec"].get("hostNetwork")]
+    addresses += [str(node.get("spec", {}).get("podCIDR", "")) for node in cluster.items("/api/v1/nodes")]
+    return ":" in next(filter(None, addresses), "")
 
 
 def ipv4_problems(rendered: Sequence[Rendered]) -> list[str]:
-    """Of deployments on such pods, what listens on the addresses of IPv4 alone."""
+    """Return which objects of deployments on such pods listen on IPv4 addresses only."""
     problems = []
     for one in rendered:
         names = [f"{item['kind']} {item['metadata']['name']}" for item in one.objects if _IPV4.search(json.dumps(item))]
         if names:
             problems.append(
-                f"treatment {one.setup.treatment.name}: pods of this cluster have IPv6 addresses, and on IPv4 alone "
-                f"(0.0.0.0) listen {', '.join(names)}; leave out what needs them (docs/how-to/cluster.md)"
+                f"treatment {one.setup.treatment.name}: pods of this cluster have IPv6 addresses, and "
+                f"{', '.join(names)} listen on IPv4 only (0.0.0.0); leave out what needs them (docs/how-to/cluster.md)"
             )
     return problems
 
 
 def borrowed_problems(borrowed: Sequence[str], at_once: int) -> list[str]:
-    """A namespace that was lent is one, and deployments that stand at once need one each."""
+    """Return the problem of one borrowed namespace for several concurrent deployments, which need one each."""
     if not borrowed or at_once < 2:
         return []
     return [
-        f"namespace {borrowed[0]}: is lent, and {at_once} deployments at once need one each; "
+        f"namespace {borrowed[0]}: is borrowed, and {at_once} concurrent deployments need one each; "
         "take deployment_mode=sequential"
     ]
 
 
 def mesh_problems(cluster: Cluster, installer: MeshInstaller, study: Study, meshes: Mapping[str, Mesh]) -> list[str]:
-    """What stands in the way of each mesh, and CRDs that the features ask for."""
+    """Return what prevents the installation of each mesh, and CRDs that features lack."""
     problems: list[str] = []
     for name in dict.fromkeys(t.versioned for t in study.treatments if t.versioned in meshes):
         problems += installer.problems(meshes[name])
@@ -178,37 +147,37 @@ def mesh_problems(cluster: Cluster, installer: MeshInstaller, study: Study, mesh
             values = Values(installer.options, mesh)
             layers = [layer for release in mesh.releases for _, layer in values.layers(release)]
             problems += storage_problems(cluster, mesh, layers)
-    wanted = {
+    needed = {
         kind
         for treatment in study.treatments
         if treatment.versioned in meshes
         for feature in meshes[treatment.versioned].check(treatment)
         for kind in feature.requires
     }
-    for kind in sorted(wanted):
+    for kind in sorted(needed):
         try:
             cluster.get(f"{CRDS}/{kind}")
         except NotFoundError:
-            problems.append(f"the CRD {kind} is not in this cluster; install it (Gateway API: standard channel)")
+            problems.append(f"this cluster lacks the CRD {kind}; install it (Gateway API: standard channel)")
         except TestbedError as error:
             problems.append(str(error))
     return problems
 
 
 def storage_problems(cluster: Cluster, mesh: Mesh, values: Iterable[Json]) -> list[str]:
-    """A mesh that claims a volume would wait for ever where nothing provides one.
+    """Return the problem of a mesh that claims a volume which nothing provides: it would wait for ever.
 
     A ``storageClass`` in the values of its charts is the one that is claimed, else it is the cluster's default.
     """
     classes = cluster.items("/apis/storage.k8s.io/v1/storageclasses")
     default = "storageclass.kubernetes.io/is-default-class"
-    there = {item["metadata"]["name"]: (item["metadata"].get("annotations") or {}).get(default) for item in classes}
+    defaults = {item["metadata"]["name"]: (item["metadata"].get("annotations") or {}).get(default) for item in classes}
     named = [name for one in values for name in _storage_classes(one)]
-    missing = [name for name in named if name not in there]
+    missing = [name for name in named if name not in defaults]
     if missing:
-        has = ", ".join(there) or "none"
-        return [f"mesh {mesh.name}: claims a volume of StorageClass {missing[0]!r}; this cluster has {has}"]
-    if named or "true" in there.values():
+        known = ", ".join(defaults) or "none"
+        return [f"mesh {mesh.name}: claims a volume of StorageClass {missing[0]!r}; this cluster has {known}"]
+    if named or "true" in defaults.values():
         return []
     return [
         f"mesh {mesh.name}: claims a volume, and this cluster has no default StorageClass; "
@@ -225,6 +194,8 @@ def _storage_classes(values: Any) -> list[str]:
 
 
 def namespace_problems(applier: Applier, names: Iterable[str]) -> list[str]:
-    """Names that somebody else has."""
-    verdicts = [verdict(applier.find_namespace(name), applier.owner, applier.cluster.context) for name in names]
-    return [line for line in verdicts if line]
+    """Return the refusals of namespaces that belong to somebody else."""
+    refusals = [
+        namespace_refusal(applier.find_namespace(name), applier.owner, applier.cluster.context) for name in names
+    ]
+    return [line for line in refusals if line]

@@ -1,7 +1,7 @@
-"""The Envoy reference sidecar: the local backend's own bootstraps, as explicit containers beside app and generator.
+"""The Envoy reference sidecar: the local backend's bootstraps, as explicit containers beside app and generator.
 
-No redirection and no control plane: the generator calls its sidecar on loopback, the Service leads to the server's
-sidecar. It is the floor that meshes on Envoy are compared with, and never called Istio.
+There is no redirection and no control plane: the generator calls its sidecar on loopback, and the Service leads to the
+server's sidecar. It is the lower bound for meshes that use Envoy, and never called Istio.
 """
 
 import json
@@ -25,7 +25,7 @@ _KEYS = Path("/etc/meshtrial/keys")
 
 @dataclass(frozen=True)
 class Upstream:
-    """Where the client's sidecar finds the server's: the Service, and where the app listens behind it."""
+    """Where the client's sidecar finds the server's: the Service, and the app's port behind it."""
 
     host: str
     port: int
@@ -33,18 +33,17 @@ class Upstream:
 
 
 def objects(treatment: Treatment, load: Load, upstream: Upstream, tokens: Tokens | None) -> list[Json]:
-    """ConfigMaps with both bootstraps and, with mTLS, Secrets with run-time keys."""
-    made = [
-        _config("envoy-server", server_bootstrap(treatment, load, upstream, tokens)),
-        _config("envoy-client", client_bootstrap(treatment, upstream)),
+    """Return ConfigMaps with both bootstraps and, with mTLS, Secrets with keys made now."""
+    configs = [
+        _config("envoy-server", _server_bootstrap(treatment, load, upstream, tokens)),
+        _config("envoy-client", _client_bootstrap(treatment, upstream)),
     ]
     if treatment.has("mtls"):
-        made += _secrets()
-    return made
+        configs += _secrets()
+    return configs
 
 
-def server_bootstrap(treatment: Treatment, load: Load, upstream: Upstream, tokens: Tokens | None) -> Json:
-    """The server's sidecar: everything that comes in goes to the app on loopback."""
+def _server_bootstrap(treatment: Treatment, load: Load, upstream: Upstream, tokens: Tokens | None) -> Json:
     proxy = envoy.Proxy("server sidecar", ("127.0.0.1", ADMIN_PORT))
     h2 = load.protocol in ("grpc", "h2")
     proxy.clusters.append(envoy.cluster("app", "127.0.0.1", upstream.app_port, http2=h2))
@@ -60,15 +59,14 @@ def server_bootstrap(treatment: Treatment, load: Load, upstream: Upstream, token
     if treatment.has("mtls"):
         tls = envoy.tls_context(_identity("server"), _identity("client").spiffe, server=True)
     manager = envoy.http_manager("inbound", "app", http_filters=filters)
-    # The peer's certificate reaches the app, as in a mesh, so that the treatment's proof can ask the app for it.
+    # The peer's certificate reaches the app, as in a mesh, so that the proof can read it there.
     manager["typed_config"]["forward_client_cert_details"] = "SANITIZE_SET"
     manager["typed_config"]["set_current_client_cert_details"] = {"uri": True}
     proxy.listeners.append(envoy.listener("inbound", "0.0.0.0", INBOUND_PORT, [manager], tls))
     return _readable(proxy)
 
 
-def client_bootstrap(treatment: Treatment, upstream: Upstream) -> Json:
-    """The generator's sidecar: what it is asked on loopback goes to the server's."""
+def _client_bootstrap(treatment: Treatment, upstream: Upstream) -> Json:
     proxy = envoy.Proxy("client sidecar", ("127.0.0.1", ADMIN_PORT))
     tls = None
     if treatment.has("mtls"):
@@ -82,7 +80,7 @@ def client_bootstrap(treatment: Treatment, upstream: Upstream) -> Json:
 
 
 def _readable(proxy: envoy.Proxy) -> Json:
-    """The bootstrap of a sidecar whose admin listens on loopback alone; what is read of it is on the pod's address."""
+    """Return the bootstrap of a sidecar whose admin port is on loopback, and whose pages are on the pod's address."""
     proxy.clusters.append(envoy.cluster("admin", *proxy.admin))
     manager = envoy.http_manager("readings", "admin", paths=_READ)
     proxy.listeners.append(envoy.listener("readings", "0.0.0.0", READINGS_PORT, [manager]))
@@ -90,15 +88,15 @@ def _readable(proxy: envoy.Proxy) -> Json:
 
 
 def behind_sidecar(manifest: Json) -> None:
-    """Lead the Service to the sidecar, take the app off the pod's address, and probe the sidecar instead."""
+    """Lead the Service to the sidecar, move the app to loopback, and probe the sidecar instead of the app."""
     if manifest["kind"] == "Service":
         for port in manifest["spec"]["ports"]:
             port["targetPort"] = INBOUND_PORT
     pod = template(manifest)
     if pod is None:
         return
-    notes = (pod.get("metadata") or {}).get("annotations") or {}
-    for replacement in json.loads(notes.get("meshtrial.dev/loopback", "[]")):
+    annotations = (pod.get("metadata") or {}).get("annotations") or {}
+    for replacement in json.loads(annotations.get("meshtrial.dev/loopback", "[]")):
         for container in pod["spec"]["containers"]:
             flag = replacement.partition("=")[0]
             container["args"] = [replacement if str(a).startswith(f"{flag}=") else a for a in container.get("args", [])]
@@ -122,7 +120,7 @@ def _config(name: str, bootstrap: Json) -> Json:
 
 
 def _secrets() -> list[Json]:
-    made = []
+    secrets = []
     with tempfile.TemporaryDirectory(prefix="meshtrial-keys-") as folder:
         authority = Authority(Path(folder))
         for workload in ("server", "client"):
@@ -133,5 +131,5 @@ def _secrets() -> list[Json]:
                 "tls.key": identity.key.read_text(),
             }
             metadata = {"name": f"envoy-{workload}-keys"}
-            made.append({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data})
-    return made
+            secrets.append({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data})
+    return secrets

@@ -1,13 +1,19 @@
-"""CPU, memory and throttling of every component over the load window, and how busy the nodes were, by their kubelets.
+"""CPU, memory and throttling of every component over the load window, and the use of the nodes, from their kubelets.
 
-A kubelet reads its containers every 10 to 15 s by default and says when. A snapshot waits for every container's
-next reading, so two snapshots around a load always cover it whole; ``window_s`` is the distance of the readings
-themselves, not of the calls, and a reading is told from the one before by the kubelet's own clock, so clocks of
-different machines are never compared.
+https://kubernetes.io/docs/reference/instrumentation/node-metrics/ - both sources have the time of each reading, which
+makes a window exact. cAdvisor's text has it in milliseconds and has the throttling. The summary has it in whole
+seconds, and replaces the text where a container or the node is missing there.
+
+A kubelet reads its containers every 10 to 15 s by default. A snapshot waits for every container's next reading, so two
+snapshots around a load always cover it whole. ``window_s`` is the distance between the readings, not between the calls.
+Successive readings are distinguished by the kubelet's own clock, so clocks of different machines are never compared.
 """
 
 import contextlib
+import datetime
 import json
+import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,26 +25,116 @@ from meshtrial.records.schema import ComponentUsage
 from meshtrial.testbed.base import MachineUse
 from meshtrial.testbed.kubernetes import placement
 from meshtrial.testbed.kubernetes.client import Cluster, Json
-from meshtrial.testbed.kubernetes.kubelet import (
-    ContainerSample,
-    Key,
-    NodeSample,
-    parse_cadvisor,
-    parse_node,
-    parse_summary,
-)
 from meshtrial.testbed.kubernetes.manifests import NOTE
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.pods import container_names
+from meshtrial.typed import SHAPE_ERRORS
+
+# --- what kubelets say ------------------------------------------------------------------------------------------------
+
+Key = tuple[str, str, str]  # namespace, pod, container
+_THROTTLED = "container_cpu_cfs_throttled_seconds_total"
+_CPU = "container_cpu_usage_seconds_total"
+_MEMORY = "container_memory_working_set_bytes"
+_LINE = re.compile(
+    rf"^(?P<name>{_CPU}|{_MEMORY}|{_THROTTLED})\{{(?P<labels>[^}}]*)\}} (?P<value>\S+)(?: (?P<ms>\d+))?", re.MULTILINE
+)
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+
+@dataclass(frozen=True)
+class ContainerSample:
+    """One container's counters when the kubelet read them."""
+
+    at: float  # the kubelet's own clock, seconds since 1970
+    cpu_s: float  # since the container started
+    memory_bytes: int | None  # working set: what the kubelet evicts by and ``kubectl top`` shows
+
+
+@dataclass(frozen=True)
+class NodeSample:
+    """A node's own CPU."""
+
+    at: float
+    cpu_s: float
+    cores_used: float | None  # over the kubelet's last interval
+
+
+def parse_summary(data: Mapping[str, Any]) -> dict[Key, ContainerSample]:
+    """Return the containers of ``/stats/summary`` that have a CPU sample."""
+    samples: dict[Key, ContainerSample] = {}
+    for pod in _items(data, "pods"):
+        for container in _items(pod, "containers"):
+            with contextlib.suppress(*SHAPE_ERRORS):  # a container without these fields is left out
+                ref, cpu = pod["podRef"], container["cpu"]
+                memory = (container.get("memory") or {}).get("workingSetBytes")
+                samples[str(ref["namespace"]), str(ref["name"]), str(container["name"])] = ContainerSample(
+                    parse_time(cpu["time"]),
+                    int(cpu["usageCoreNanoSeconds"]) / 1e9,
+                    None if memory is None else int(memory),
+                )
+    return samples
+
+
+def _items(data: Any, name: str) -> list[Any]:
+    items = data.get(name) if isinstance(data, Mapping) else None
+    return items if isinstance(items, list) else []
+
+
+def parse_node(data: Mapping[str, Any]) -> NodeSample | None:
+    """Return the node's own counters in ``/stats/summary``."""
+    try:
+        cpu = data["node"]["cpu"]
+        now = cpu.get("usageNanoCores")
+        used = None if now is None else int(now) / 1e9
+        return NodeSample(parse_time(cpu["time"]), int(cpu["usageCoreNanoSeconds"]) / 1e9, used)
+    except SHAPE_ERRORS:
+        return None
+
+
+def parse_cadvisor(text: str) -> tuple[dict[Key, ContainerSample], dict[Key, float]]:
+    """Return the containers of ``/metrics/cadvisor``, and their seconds under CFS throttling.
+
+    A container without a CPU limit cannot be throttled; it has no such series and is left out there.
+    """
+    values: dict[str, dict[Key, tuple[float, float]]] = {_CPU: {}, _MEMORY: {}, _THROTTLED: {}}
+    for match in _LINE.finditer(text):
+        labels = dict(_LABEL.findall(match["labels"]))
+        if not labels.get("container") or not labels.get("pod") or labels["container"] == "POD":
+            continue
+        key = (labels.get("namespace", ""), labels["pod"], labels["container"])
+        try:
+            reading = (float(match["ms"] or 0) / 1e3, float(match["value"]))
+        except (ValueError, OverflowError):
+            continue
+        if not all(map(math.isfinite, reading)):
+            continue
+        # A restarted container may be listed twice for a while: the later reading is that of the running one.
+        values[match["name"]][key] = max(values[match["name"]].get(key, (0.0, 0.0)), reading)
+    samples = {
+        key: ContainerSample(at, cpu_s, int(values[_MEMORY][key][1]) if key in values[_MEMORY] else None)
+        for key, (at, cpu_s) in values[_CPU].items()
+        if at > 0
+    }
+    return samples, {key: value for key, (_, value) in values[_THROTTLED].items()}
+
+
+def parse_time(text: str) -> float:
+    """Return seconds since 1970 of an RFC 3339 time; UTC without an offset."""
+    moment = datetime.datetime.fromisoformat(text)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp()
+
+
+# --- meters -----------------------------------------------------------------------------------------------------------
 
 _EVERY_S = 0.5
-_WATCHED = 20  # enough for a mean; a question to every node of a large cluster would be load of its own
+_WATCHED = 20  # enough for a mean; reading every node of a large cluster would itself be load
 MEMORY_NOTE = "memory is the kubelet's working set of each container, not PSS"
 
 
 @dataclass(frozen=True)
 class MonitoredContainer:
-    """A container that is watched, and what it counts as."""
+    """A container that is metered, and what it counts as."""
 
     key: Key
     node: str
@@ -48,7 +144,7 @@ class MonitoredContainer:
 
 @dataclass(frozen=True)
 class Pods:
-    """The pods that a deployment consists of or leans on."""
+    """The pods of a deployment, and those of its mesh."""
 
     workload: Sequence[Json]
     agents: Mapping[str, Sequence[Json]]
@@ -57,7 +153,7 @@ class Pods:
 
 
 def parts_of(pods: Pods, mesh: Mesh | None) -> tuple[MonitoredContainer, ...]:
-    """Every container with its component and role; the load generator's own container is metered by its process."""
+    """Return every container with its component and role, except the load generator's, which measures itself."""
     parts: list[MonitoredContainer] = []
     for pod in pods.workload:
         labels = pod["metadata"].get("labels") or {}
@@ -77,7 +173,7 @@ def parts_of(pods: Pods, mesh: Mesh | None) -> tuple[MonitoredContainer, ...]:
                 parts.append(_part(pod, name, f"waypoint {name}", "policy"))
             else:
                 parts.append(_part(pod, name, "waypoint", "data plane"))
-    # An agent works for its own node's pods: those of nodes that carry none of ours are not on the path.
+    # An agent works for the pods of its own node: agents of other nodes are not on the path.
     nodes = {pod["spec"].get("nodeName") for pod in [*pods.workload, *pods.waypoints]}
     for component, members in pods.agents.items():
         here = [pod for pod in members if pod["spec"].get("nodeName") in nodes]
@@ -95,7 +191,7 @@ def _part(pod: Json, container: str, component: str, role: str) -> MonitoredCont
 
 @dataclass(frozen=True)
 class Reading:
-    """What the kubelets of some nodes said at one moment, and which nodes said nothing."""
+    """What the kubelets of some nodes reported at one moment, and which nodes did not answer."""
 
     samples: Mapping[Key, ContainerSample]
     throttled: Mapping[Key, float]
@@ -104,7 +200,7 @@ class Reading:
 
 
 def read_nodes(cluster: Cluster, nodes: Iterable[str]) -> Reading:
-    """Ask the kubelets."""
+    """Read the kubelets of these nodes."""
     names = sorted(set(nodes))
 
     def ask(node: str) -> tuple[dict[Key, ContainerSample] | None, dict[Key, float] | None]:
@@ -145,16 +241,17 @@ class Meter:
         self._parts = parts
         self._patience_s = patience_s
         self._read = read
-        self.needed = True  # whether CPU is taken from the readings: then one that does not come spoils the run
+        self.needed = True  # whether the run needs CPU: then a missing reading is an error
         self._last: dict[Key, float] = {}
-        self.notes: list[str] = []  # what was missing, in words
-        # Of each snapshot: first and last reading by node, by the nodes' clocks.
+        self.notes: list[str] = []  # what was missing
+        # For each snapshot, the first and last reading by node, on the nodes' clocks.
         self.windows: list[dict[str, Any]] = []
 
     def snapshot(self) -> dict[str, ComponentUsage]:
-        """Counters of every component at each container's next reading; one that went back, or none, is a TestbedError.
+        """Return the counters of every component at each container's next reading.
 
-        An older reading would be from before the load's edge, and a sum without a container would be too small.
+        A counter that decreased, or a missing reading, is a TestbedError: an older reading would precede the load's
+        edge, and a sum without a container would be too small.
         """
         nodes = [part.node for part in self._parts]
         first = self._read(self._cluster, nodes)
@@ -164,7 +261,7 @@ class Meter:
         def look() -> Reading:
             reading = self._read(self._cluster, nodes)
             for part in self._parts:
-                # Each container's first new reading counts: a later one is further from the load's edge.
+                # The first new reading of each container counts: a later one is further from the load's edge.
                 if part.key not in samples and _newer(first.samples.get(part.key), reading.samples.get(part.key)):
                     samples[part.key] = reading.samples[part.key]
                     if part.key in reading.throttled:
@@ -174,7 +271,7 @@ class Meter:
         parts = {part.key for part in self._parts}
         reading = waiting.until(look, self._patience_s, _EVERY_S, lambda _: parts <= set(samples))
         stale = [part for part in self._parts if part.key not in samples]
-        self._say(stale, reading)
+        self._note_missing(stale, reading)
         self._check(samples)
         self.windows.append(self._window(samples))
         return self._sum(samples, throttled)
@@ -185,16 +282,16 @@ class Meter:
             parts = [p for p in self._parts if p.component == component and p.key in samples]
             if not parts:
                 continue
-            seen = [samples[p.key] for p in parts]
-            memory = [s.memory_bytes for s in seen]
-            slowed = [throttled[p.key] for p in parts if p.key in throttled]
+            read = [samples[p.key] for p in parts]
+            memory = [s.memory_bytes for s in read]
+            throttling = [throttled[p.key] for p in parts if p.key in throttled]
             usage[component] = ComponentUsage(
                 component,
                 parts[0].role,
-                window_s=sum(s.at for s in seen) / len(seen),
-                cpu_s=sum(s.cpu_s for s in seen),
+                window_s=sum(s.at for s in read) / len(read),
+                cpu_s=sum(s.cpu_s for s in read),
                 pss_bytes=None if None in memory else sum(m for m in memory if m is not None),
-                throttled_s=sum(slowed) if slowed else None,
+                throttled_s=sum(throttling) if throttling else None,
                 count=len(parts),
                 largest_bytes=max((m for m in memory if m is not None), default=None),
             )
@@ -209,7 +306,7 @@ class Meter:
                 raise TestbedError(f"container {'/'.join(part.key)} was restarted during the run: its CPU counter fell")
             self._last[part.key] = sample.cpu_s
 
-    def _say(self, stale: Sequence[MonitoredContainer], reading: Reading) -> None:
+    def _note_missing(self, stale: Sequence[MonitoredContainer], reading: Reading) -> None:
         lines = [
             f"node {node}: its kubelet's metrics cannot be read (rights nodes/metrics and nodes/stats?)"
             for node in reading.silent
@@ -221,7 +318,7 @@ class Meter:
         lines += [f"{'/'.join(p.key)}: no fresh CPU sample within {self._patience_s:g} s" for p in late]
         if stale and self.needed:
             raise TestbedError(
-                f"CPU cannot be told: {'; '.join(lines)}; sample_patience_s is how long one is waited for"
+                f"CPU is unknown: {'; '.join(lines)}; sample_patience_s is how long a reading is waited for"
             )
         self.notes += [line for line in lines if line not in self.notes]
 
@@ -247,13 +344,13 @@ class NodeWatch:
         self._last: dict[str, NodeSample] = {}
 
     def idle(self) -> float | None:
-        """Idle share over the kubelets' last interval."""
+        """Return the idle share over the last interval of the kubelets."""
         samples = self.read()
         busy = [s.cores_used / self._cores[n] for n, s in samples.items() if s.cores_used is not None]
         return None if not busy else max(0.0, 1.0 - sum(busy) / len(busy))
 
     def used_between(self) -> MachineUse | None:
-        """Use since the last call; None where no new reading came meanwhile. Stolen time kubelets do not tell."""
+        """Return the use since the last call, without stolen time; None without a new reading."""
         before, self._last = self._last, self.read()
         shares = [
             (sample.cpu_s - before[name].cpu_s) / (sample.at - before[name].at) / self._cores[name]
@@ -263,7 +360,7 @@ class NodeWatch:
         return MachineUse(busy=min(1.0, sum(shares) / len(shares))) if shares else None
 
     def read(self, names: list[str] | None = None) -> dict[str, NodeSample]:
-        """The nodes' counters; a node that does not answer is left out."""
+        """Return the nodes' counters; a node that does not answer is left out."""
         if names is None:
             if not self._cores:
                 self._cores = {n.name: n.room.cpu for n in placement.nodes(self._cluster)[:_WATCHED]}
@@ -278,7 +375,7 @@ class NodeWatch:
 
 
 def describe(item: Json) -> dict[str, Any]:
-    """A node for ``environment.json``."""
+    """Return a node for ``environment.json``."""
     info, labels = item["status"]["nodeInfo"], item["metadata"].get("labels") or {}
     return {
         "name": item["metadata"]["name"],

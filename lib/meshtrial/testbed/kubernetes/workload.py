@@ -1,7 +1,7 @@
-"""A treatment, a load and an app, rendered: every object of one deployment, before anything is applied. Pure.
+"""Render a treatment, a load and an app: every object of one deployment, before anything is applied. Pure.
 
-Policies and configuration come first, then the load generators, then the application: generators that need nodes
-of their own must find one before the application spreads over all of them.
+Policies and configuration come first, then the load generators, then the application: generators that need nodes of
+their own must have them before the application uses all of them.
 """
 
 import base64
@@ -18,7 +18,7 @@ from meshtrial.envoy.tokens import AUDIENCE, ISSUER, Tokens
 from meshtrial.errors import UsageError
 from meshtrial.load.generators import Target
 from meshtrial.testbed import sampled
-from meshtrial.testbed.kubernetes import manifests, reference, waypoints
+from meshtrial.testbed.kubernetes import manifests, reference
 from meshtrial.testbed.kubernetes.apps import App, note
 from meshtrial.testbed.kubernetes.manifests import NOTE, Json, Patch
 from meshtrial.testbed.kubernetes.meshdata import APP_PROTOCOLS, PROOFS, Feature, Mesh
@@ -30,9 +30,9 @@ COMPONENT = f"{NOTE}component"
 
 @dataclass(frozen=True)
 class Setup:
-    """What is to stand: a treatment under a load on an application, in a namespace, with all that goes into it.
+    """A treatment under a load on an application, in a namespace, with everything that it is made from.
 
-    ``load_hosts`` and ``app_hosts`` are the only hosts for its generators and for all else, where there are any.
+    ``load_hosts`` and ``app_hosts`` are the only hosts for its generators and for everything else, if there are any.
     """
 
     options: KubernetesOptions
@@ -47,7 +47,7 @@ class Setup:
 
     @cached_property
     def features(self) -> tuple[Feature, ...]:
-        """What the treatment switches on."""
+        """The features of the treatment."""
         return features_of(self.treatment, self.mesh)
 
     @property
@@ -62,23 +62,23 @@ class Setup:
 
     @property
     def policy(self) -> list[Json]:
-        """The policy server's own objects, where a feature wants one."""
+        """The policy server's own objects, if a feature needs one."""
         wanted = any(feature.policy for feature in self.features)
         return manifests.read(self.options.folder / f"policy/{self.options.opa_server}.yaml") if wanted else []
 
     @property
     def parameters(self) -> dict[str, object]:
-        """What the user said of proxies and of this mesh, by name."""
+        """The values that the user chose for proxies and this mesh, by name."""
         chosen = self.mesh.chosen if self.mesh is not None else {}
         return {"proxy_cpu": self.options.proxy_cpu, "proxy_memory": self.options.proxy_memory, **chosen}
 
 
 @dataclass(frozen=True)
 class Rendered:
-    """What will be applied, in order, and what it is called by.
+    """The objects to apply, in order, and the URLs of the deployment.
 
-    Policies and configuration, then the load generators, then the application. ``direct`` and ``inside`` are the
-    service's URL (no path; of bytes ``tcp://``) as a pod outside of everything calls it, and as the generators do.
+    ``direct`` and ``inside`` are the service's URL (no path; ``tcp://`` for bytes) for a pod outside of the mesh, and
+    for the generators.
     """
 
     setup: Setup
@@ -95,21 +95,21 @@ class Rendered:
 
 
 def features_of(treatment: Treatment, mesh: Mesh | None) -> tuple[Feature, ...]:
-    """What a treatment switches on; a UsageError for what its mesh does not have."""
+    """Return the features of a treatment; UsageError for one that its mesh lacks."""
     if mesh is None and treatment.features:
         raise UsageError(f"treatment {treatment.name}: none has no features on Kubernetes")
     return mesh.check(treatment) if mesh is not None else ()
 
 
 def changes_of(setup: Setup) -> tuple[str, ...]:
-    """What can be changed under load: endpoints of an application in two versions, authorization where it is denied."""
+    """Return what can change under load: endpoints of an app with two versions, authorization with a denial."""
     two = bool(setup.app.second) and not (setup.mesh and setup.mesh.one_service)
     changes = {"endpoints": two, "authorization": bool(two and denial_of(setup))}
     return tuple(name for name, possible in changes.items() if possible)
 
 
 def denial_of(setup: Setup) -> list[Json]:
-    """The objects that deny every request to the application for as long as they are there."""
+    """Return the objects that deny every request to the application while they exist."""
     mesh = setup.mesh
     if mesh is None:
         return []
@@ -118,7 +118,7 @@ def denial_of(setup: Setup) -> list[Json]:
 
 
 def render(setup: Setup) -> Rendered:
-    """Render one deployment; a UsageError for what does not go together, or what nothing could prove."""
+    """Render one deployment; UsageError for what does not fit together, or what nothing could prove."""
     if setup.mesh is not None:
         setup = replace(setup, mesh=setup.mesh.carrying(setup.load.protocol, setup.treatment))
     options, treatment, load, app, mesh = setup.options, setup.treatment, setup.load, setup.app, setup.mesh
@@ -129,7 +129,7 @@ def render(setup: Setup) -> Rendered:
             f"treatment {treatment.name}: {asked} cannot be changed there under load on the app {app.name}"
         )
     if setup.reference and (len(app.deployments) > 1 or "grpc" in load.protocols):
-        raise UsageError(f"treatment {treatment.name}: the reference sidecar has one hop of HTTP, not {app.name}'s")
+        raise UsageError(f"treatment {treatment.name}: the reference sidecar supports one hop of HTTP, not {app.name}")
     for feature in features:
         if feature.apps and app.name not in feature.apps:
             allowed = ", ".join(feature.apps)
@@ -138,12 +138,12 @@ def render(setup: Setup) -> Rendered:
             if counter.of:
                 sampled.check(treatment, load, counter.percent)
     if mesh is not None:
-        _provable(setup, mesh)
+        _require_provable(setup, mesh)
     policies = manifests.patched(
         [*_policies(setup), *_policy_config(setup)],
         manifests.placed(options.app_node_selector, options.app_tolerations),
         manifests.on_hosts(setup.app_hosts),
-        waypoints.overlaid(*_waypoint(setup)),
+        manifests.overlay_patched(*_waypoint(setup)),
     )
     apps, loads = _app(setup), _load(setup)
     reference_objects: list[Json] = []
@@ -181,29 +181,29 @@ def render(setup: Setup) -> Rendered:
 
 
 def _containers(manifest: Json) -> list[Json]:
-    """Its containers, and those that an overlay gives a waypoint."""
-    return manifests.containers(waypoints.deployment_in(manifest) or manifest)
+    """Return its containers, and those of a waypoint that an overlay changes."""
+    return manifests.containers(manifests.overlay_deployment(manifest) or manifest)
 
 
-def _provable(setup: Setup, mesh: Mesh) -> None:
-    """Refuse a treatment of which some part could not be shown to be there, or not there, on this application."""
+def _require_provable(setup: Setup, mesh: Mesh) -> None:
+    """Refuse a treatment with a part whose presence or absence nothing could show on this application."""
     for feature in mesh.features.values():
         on = feature in setup.features
         names = feature.proofs if on else feature.absent_proofs
-        shown = any(setup.app.gives(PROOFS[name]) for name in names)
-        if shown or (on and (feature.counters or feature.logs or feature.policy)):
+        provable = any(setup.app.gives(PROOFS[name]) for name in names)
+        if provable or (on and (feature.counters or feature.logs or feature.policy)):
             continue
-        # What is absent needs a proof only where something could be there without the feature.
+        # An absent feature needs a proof only where something is applied in its place.
         if on or (feature.absent and names):
             state = "with" if on else "without"
             raise UsageError(
-                f"treatment {setup.treatment.name}: nothing can prove that it is {state} {feature.name} "
+                f"treatment {setup.treatment.name}: nothing can show that it is {state} {feature.name} "
                 f"on the app {setup.app.name}; take the app echo, which answers with the request's headers"
             )
 
 
 def load_pods(load: Load, app: App) -> int:
-    """How many generator pods: one a generator; in a scale-out study one an endpoint of that role."""
+    """Return the number of generator pods: one per generator; in a scale-out study one per endpoint of that role."""
     return max(load.generators, load.replicas) if app.tiers else load.generators
 
 
@@ -211,7 +211,7 @@ def _app(setup: Setup) -> list[Json]:
     options, app, load, mesh = setup.options, setup.app, setup.load, setup.mesh
     patches: list[Patch] = [
         manifests.pod_metadata({PART: "app"}, {}),
-        # Of the tiers the manifest has ten copies by itself, and one is a size like any other.
+        # The manifest of the tiers has ten copies, and one is a size like any other.
         manifests.replicas(load.replicas) if load.replicas > 1 or app.tiers else lambda _: None,
         manifests.held(options.hold_ms) if app.tiers else lambda _: None,
         manifests.started_with("connections") if load.new_connections else lambda _: None,
@@ -224,25 +224,25 @@ def _app(setup: Setup) -> list[Json]:
         patches += _policy_server(setup)
     if setup.reference:
         patches += [_sidecar(setup, "server"), reference.behind_sidecar]
-    # The generators keep away from the application; said again from this side, for a scheduler that refused a pod by
-    # another one's rule does not look again when that one is deleted (Kubernetes 1.34, InterPodAffinity's queueing
-    # hint), but does for the pod's own rule. Else a generator of the last run that it saw too long costs five minutes.
-    return manifests.patched(app.objects, *patches, *_beside_app(setup))
+    # The generators' anti-affinity is repeated on this side. A scheduler that refused a pod by the rule of another pod
+    # does not retry when that pod is deleted (Kubernetes 1.34, InterPodAffinity's queueing hint). For the pod's own
+    # rule it does. Otherwise a deleted generator that the scheduler still sees can cost five minutes.
+    return manifests.patched(app.objects, *patches, *_app_placement(setup))
 
 
-def _beside_app(setup: Setup) -> list[Patch]:
-    """Where the application stands, and a waypoint: on its hosts, and away from the generators."""
+def _app_placement(setup: Setup) -> list[Patch]:
+    """Return the placement of the application and of waypoints: on its hosts, apart from the generators."""
     options = setup.options
     away = manifests.placed(options.app_node_selector, options.app_tolerations, "load", options.load_separation)
     return [away, manifests.on_hosts(setup.app_hosts)]
 
 
 def _waypoint(setup: Setup) -> list[Patch]:
-    """What waypoints are told: to keep away from the generators, their limits, and the policy server that they ask."""
+    """Return the patches of waypoints: placement apart from the generators, limits, and the policy server."""
     if setup.mesh is None or not setup.mesh.waypoints:
         return []
-    limited = waypoints.limited(setup.parameters, ("istio-proxy",))
-    return [*_beside_app(setup), limited, _pulled(setup.options), *_policy_server(setup)]
+    limited = manifests.proxy_limits(setup.parameters, ("istio-proxy",))
+    return [*_app_placement(setup), limited, _pulled(setup.options), *_policy_server(setup)]
 
 
 def _pulled(options: KubernetesOptions) -> Patch:
@@ -250,7 +250,7 @@ def _pulled(options: KubernetesOptions) -> Patch:
 
 
 def _policy_server(setup: Setup) -> list[Patch]:
-    """The policy server joins the pods whose proxies ask it, so that no network lies between the two."""
+    """Return the patch that adds the policy server to the pods whose proxies ask it: no network is between them."""
     source = [item for item in setup.policy if item["kind"] == "Pod"]
     images = manifests.images(setup.options.images, setup.options.image_pull_policy)
     return [manifests.with_container(item) for item in manifests.patched(source, images)[:1]]
@@ -285,53 +285,52 @@ def _enrolment(setup: Setup, part: str) -> list[Patch]:
         return [manifests.pod_metadata(dict(mesh.enrol.outside_labels), dict(mesh.enrol.outside_annotations))]
     annotations = dict(mesh.enrol.pod_annotations)
     for feature in setup.features:
-        # The generators are told only of features that leave a side out of the mesh.
+        # The generators get annotations only of features that keep a side out of the mesh.
         if part == "app" or feature.bare:
             annotations.update(feature.pod_annotations)
     filled = {key: _filled(mesh, key, text, setup.parameters) for key, text in annotations.items()}
-    kept = {key: text for key, text in filled.items() if text}
+    non_empty = {key: text for key, text in filled.items() if text}
     labels = {key: _filled(mesh, key, text, setup.parameters) for key, text in mesh.enrol.pod_labels.items()}
-    patches = [manifests.pod_metadata(labels, kept)]
+    patches = [manifests.pod_metadata(labels, non_empty)]
     return [*patches, manifests.with_account_token] if mesh.enrol.service_account_token else patches
 
 
-def _filled(mesh: Mesh, key: str, text: str, said: dict[str, object]) -> str:
+def _filled(mesh: Mesh, key: str, text: str, parameters: dict[str, object]) -> str:
     try:
-        return text.format_map(said) if "{" in text and "\n" not in text else text
+        return text.format_map(parameters) if "{" in text and "\n" not in text else text
     except (KeyError, ValueError):
         raise UsageError(f"mesh {mesh.name}: annotation {key}: {text!r} names a parameter that nobody set") from None
 
 
-def resources_of(mesh: Mesh, features: Sequence[Feature]) -> list[Json]:
-    """The mesh's own resources: its base, each feature's, and the opposite of each that is absent."""
+def _resources_of(mesh: Mesh, features: Sequence[Feature]) -> list[Json]:
+    """Return the mesh's own resources: its base, those of each feature, and the opposite of each absent one."""
     objects = mesh.objects(mesh.base)
     for feature in mesh.features.values():
-        own = mesh.objects(feature.manifests if feature in features else feature.absent)
-        objects = manifests.replaced(objects, own)
+        changed = mesh.objects(feature.manifests if feature in features else feature.absent)
+        objects = manifests.replaced(objects, changed)
     return objects
 
 
 def shared_of(mesh: Mesh, features: Sequence[Feature]) -> dict[tuple[str, str], Json]:
-    """Of these, those that deployments of the mesh share, by kind and name."""
-    objects = [item for item in resources_of(mesh, features) if item["kind"] in mesh.shared]
+    """Return the resources that deployments of the mesh share, by kind and name."""
+    objects = [item for item in _resources_of(mesh, features) if item["kind"] in mesh.shared]
     return {(item["kind"], item["metadata"]["name"]): item for item in objects}
 
 
 def _policies(setup: Setup) -> list[Json]:
-    """The mesh's own resources, with what is known at run time set in them."""
     mesh = setup.mesh
     if mesh is None:
         return []
-    objects = resources_of(mesh, setup.features)
-    # Places are named by the objects as they lie in their files, so a name is set after everything else.
+    objects = _resources_of(mesh, setup.features)
+    # Paths refer to the objects as in their files, so a name is set last.
     targets = [(item, item["kind"], item["metadata"]["name"]) for item in objects]
-    settings = [(f"mesh {mesh.name}", one) for one in mesh.settings]
-    settings += [(f"mesh {mesh.name}, feature {f.name}", one) for f in setup.features for one in f.settings]
-    for what, setting in settings:
-        aimed = [item for item, kind, name in targets if kind == setting.kind and setting.name in ("", name)]
-        if not aimed:
-            raise UsageError(f"{what}: there is no {setting.kind} {setting.name} to set {setting.value} in")
-        for item in aimed:
+    settings = [(f"mesh {mesh.name}", setting) for setting in mesh.settings]
+    settings += [(f"mesh {mesh.name}, feature {f.name}", setting) for f in setup.features for setting in f.settings]
+    for label, setting in settings:
+        matching = [item for item, kind, name in targets if kind == setting.kind and setting.name in ("", name)]
+        if not matching:
+            raise UsageError(f"{label}: no {setting.kind} {setting.name} to set {setting.value} in")
+        for item in matching:
             manifests.set_path(item, setting.path, _runtime(setup, setting.value))
     return objects
 
@@ -345,7 +344,7 @@ def _runtime(setup: Setup, name: str) -> Any:
         "port": app.port,
         "http_port": app.http_port,
         "grpc_port": app.grpc_port,
-        # What the generators send, in Kubernetes' names (http, http2, grpc), which meshes have in common.
+        # What the generators send, in Kubernetes' names (http, http2, grpc), which meshes share.
         "app_protocol": APP_PROTOCOLS.get("http1" if protocol == "mixed" else protocol, ""),
     }
     if tokens is not None:

@@ -1,4 +1,4 @@
-"""Real processes on this machine: fortio, Envoy and what they need, on loopback addresses of their own.
+"""The local backend: fortio, Envoy and helper programs as real processes on loopback addresses of this machine.
 
-These are reference data planes, built from Envoy after the architectures of meshes; they are not the meshes.
+Its data planes are reference data planes, built from Envoy after the architectures of meshes; they are not the meshes.
 """

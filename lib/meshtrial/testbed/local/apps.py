@@ -1,4 +1,4 @@
-"""The applications behind the data plane: how each is started, called, and said to be missing."""
+"""The applications behind the data plane: their commands, request paths, protocols and versions."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class App:
 
     name: str
     command: Callable[[str, int, int], tuple[str, ...]]  # (address, http_port, grpc_port) -> argv
-    path: str  # what the generators request
-    versions: Callable[[], Mapping[str, str]]  # what it is made of; raises MissingToolError where that is not there
+    path: str  # that the generators request
+    versions: Callable[[], Mapping[str, str]]  # of its programs, by name; raises MissingToolError if one is missing
     protocols: tuple[str, ...] = ("http1",)
-    threads_end: bool = False  # its threads come and go, so CPU is read from the process-wide counter
-    grpc_path: str = ""  # the method that the generators call, where it speaks gRPC
-    tcp_command: Callable[[str, int], tuple[str, ...]] | None = None  # an echo of bytes, where it has one
+    threads_end: bool = False  # True if its threads come and go: CPU is then read from the process-wide counter
+    grpc_path: str = ""  # the gRPC method that the generators call; empty if it does not speak gRPC
+    tcp_command: Callable[[str, int], tuple[str, ...]] | None = None  # starts a TCP echo, if it has one
 
 
 def fortio_server(address: str, http_port: int, grpc_port: int = 0) -> tuple[str, ...]:
-    """fortio's echo over HTTP, and over gRPC where it is given a port, and nothing else that it would open."""
+    """Command of fortio's echo server: HTTP, gRPC if it gets a port, and every other listener switched off."""
     ports = dict.fromkeys(("http", "grpc", "tcp", "udp", "redirect"), "disabled")
     ports |= {kind: f"{address}:{port}" for kind, port in (("http", http_port), ("grpc", grpc_port)) if port}
     listens = (part for kind, at in ports.items() for part in (f"-{kind}-port", at))
@@ -55,17 +55,17 @@ def _details_nodelay(address: str, http_port: int, _: int) -> tuple[str, ...]:
 
 @functools.cache
 def _ruby() -> tuple[str, str]:
-    """Path of a Ruby that has WEBrick, and the versions of both."""
+    """Path of a Ruby interpreter with WEBrick, and the versions of both."""
     path = shutil.which("ruby")
     hint = "install it (Debian, Ubuntu: apt install ruby ruby-webrick) or leave the details apps out"
     if path is None:
-        raise MissingToolError(f"ruby is missing, which the app 'details' runs on; {hint}")
-    ask = [path, "-e", 'require "webrick"; print RUBY_VERSION, " webrick ", WEBrick::VERSION']
+        raise MissingToolError(f"the app 'details' needs ruby, which is not on PATH; {hint}")
+    command = [path, "-e", 'require "webrick"; print RUBY_VERSION, " webrick ", WEBrick::VERSION']
     try:
-        done = subprocess.run(ask, capture_output=True, text=True, timeout=20, check=True)
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):
-        raise MissingToolError(f"{path} has no webrick gem, which the app 'details' runs on; {hint}") from None
-    return path, done.stdout
+        raise MissingToolError(f"the app 'details' needs the webrick gem, which {path} does not have; {hint}") from None
+    return path, completed.stdout
 
 
 def _native(name: str) -> Callable[[], Mapping[str, str]]:
@@ -87,13 +87,13 @@ APPS: dict[str, App] = {
         App("counter-api", _counter, "/counter", _native("counter-api"), ("http1", "h2")),
         App("details", _details, "/details/0", _ruby_versions, threads_end=True),
         App("details-nodelay", _details_nodelay, "/details/0", _ruby_versions, threads_end=True),
-        App("tiers", fortio_server, "/", _native("fortio")),  # three of them: see tiers.py
+        App("tiers", fortio_server, "/", _native("fortio")),  # three tiers of it: see tiers.py
     )
 }
 
 
 def app(name: str) -> App:
-    """Look up an application."""
+    """Return the application of this name; UsageError if there is none."""
     if name not in APPS:
         raise UsageError(f"app = {name!r}: must be {', '.join(APPS)}")
     return APPS[name]

@@ -1,6 +1,6 @@
-"""The control plane of our own (``xds-server``): started, told of changes, asked when all are configured.
+"""The project's own control plane (``xds-server``): start it, change its configuration, wait until proxies have it.
 
-It configures the sidecars of the three tiers and of ``xds`` over gRPC, so the cost of configuration is measured too.
+It configures the sidecars of the three tiers and of ``xds`` over gRPC, so that the cost of configuration is measured.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from meshtrial.testbed.local import wire
 from meshtrial.testbed.local.fleet import Fleet, host_port
 from meshtrial.testbed.local.sockets import Endpoint
 
-UNUSED_ENDPOINTS = 2  # of each service that nobody calls
+UNUSED_ENDPOINTS = 2  # of each unused service
 _PATIENCE_S = 2.0
 _PUSH_S = 60.0
 
 
 @dataclass(frozen=True)
 class Push:
-    """One endpoint added."""
+    """How one added endpoint reached the proxies."""
 
-    proxies: int  # how many it concerned
-    first_s: float  # until the first of them had acknowledged it, half of them, all
-    median_s: float
-    last_s: float
-    bytes: int  # pushed for it, to all of them together
+    proxies: int  # proxies that were sent it
+    first_s: float  # until the first proxy acknowledged it
+    median_s: float  # until half of them did
+    last_s: float  # until all of them did
+    bytes: int  # sent to all of them together
 
 
 class ControlPlane:
@@ -43,15 +43,18 @@ class ControlPlane:
         self._admin = admin
 
     def ask(self, path: str, method: str = "GET", body: Json | list[Json] | None = None) -> Json:
-        """One request; TestbedError with what it said when it refused."""
+        """Send one request and return the JSON answer; TestbedError with the control plane's message if it refuses."""
         return wire.ask_json("control plane", self._admin, path, method, body, _PUSH_S + 10)
 
     def stats(self) -> Json:
-        """Its counters."""
+        """Return the control plane's counters."""
         return self.ask("/stats")
 
     def wait_configured(self, check: Callable[[], None], timeout_s: float) -> Json:
-        """Wait until every proxy has acknowledged its first configuration; ``check`` raises when that is no use."""
+        """Wait until every proxy has acknowledged its first configuration; return the control plane's report.
+
+        ``check`` is called in between and raises if waiting is pointless, for instance because a proxy has ended.
+        """
         deadline = time.monotonic() + timeout_s
         while True:
             report = self.ask(f"/converged?version=1&wait={_PATIENCE_S:g}s")
@@ -68,11 +71,11 @@ class ControlPlane:
                 )
 
     def change(self, path: str, body: Json | list[Json] | None = None) -> float:
-        """Change something; when it was taken, in seconds since 1970 by the clock of this machine."""
+        """Apply a change; return when the control plane took it, in seconds since 1970 by this machine's clock."""
         return float(self.ask(path, "PUT", body)["taken_unix_s"])
 
     def push(self, node: Json) -> Push:
-        """Add an endpoint and wait until it has reached everybody."""
+        """Add an endpoint and wait until every proxy concerned has acknowledged it."""
         before = int(self.stats()["bytes_pushed"])
         version = self.ask("/endpoints", "POST", node)["version"]
         report = self.ask(f"/converged?version={version}&wait={_PUSH_S:g}s")
@@ -86,9 +89,9 @@ class ControlPlane:
 
 
 def start(fleet: Fleet, topology: Json, *more: str) -> tuple[ControlPlane, Path]:
-    """Start it with its file and more arguments; its interface, and the folder with the bootstraps of its sidecars.
+    """Start ``xds-server``; return its admin interface and the folder that holds its proxies' bootstraps.
 
-    The form of the file is said in ``lib/native/xds-server/topology.go``.
+    ``topology`` has the form that ``lib/native/xds-server/topology.go`` describes; ``more`` are further arguments.
     """
     file, bootstraps = fleet.folder / "topology.json", fleet.folder / "bootstraps"
     file.write_text(json.dumps(topology))
@@ -99,12 +102,12 @@ def start(fleet: Fleet, topology: Json, *more: str) -> tuple[ControlPlane, Path]
     argv += ["-grpc", host_port(discovery), "-admin", host_port(admin)]
     fleet.start("control-plane", "control plane", argv, [discovery, admin])
     plane = ControlPlane(admin)
-    plane.stats()  # it listens early and answers late: when all bootstraps are written
+    plane.stats()  # the server listens early, but answers only when all bootstraps are written
     return plane, bootstraps
 
 
 def role(identity: Identity, calls: str, **more: bool) -> Json:
-    """A role of its file: who a proxy of it is, and what that calls."""
+    """Return a role for the topology file: the identity of its proxies, and the role that they call."""
     return {
         "spiffe": identity.spiffe,
         "certificate": str(identity.certificate),
@@ -116,9 +119,14 @@ def role(identity: Identity, calls: str, **more: bool) -> Json:
 
 
 def prove_known(known: Mapping[str, tuple[Endpoint, int]], phase: str) -> list[Proof]:
-    """Sidecars know the services that they should, by the number of their clusters; each by its admin interface."""
+    """Prove by the number of its clusters that each sidecar knows exactly the services that it should.
+
+    ``known`` maps a sidecar's name to its admin address and the expected number of clusters.
+    """
     proofs = []
     for name, (admin, clusters) in known.items():
-        seen = sum(Proxy(name, admin).stats(r"^cluster_manager\.active_clusters$").values())
-        proofs.append(Proof(f"services known to {name}", phase, seen == clusters, f"{clusters} clusters", str(seen)))
+        active = sum(Proxy(name, admin).stats(r"^cluster_manager\.active_clusters$").values())
+        proofs.append(
+            Proof(f"services known to {name}", phase, active == clusters, f"{clusters} clusters", str(active))
+        )
     return proofs

@@ -1,8 +1,8 @@
-"""Which data planes this backend has, how each is started, and what each takes: features, programs, loads, restarts.
+"""The data planes of the local backend: how each is started, and which features, loads and restarts it accepts.
 
-A data plane is a function that starts its processes on a :class:`Fleet`, and returns what is called and its proofs.
-The plain ones are here: none at all, a relay that adds a known delay, two proxies that pass bytes on, two node proxies.
-Those that have features or a control plane have a module each.
+A data plane is a function that starts its processes on a :class:`Fleet` and returns the target of the load and the
+proofs. This module holds the simple ones: none, a relay with a known delay, two TCP proxies, two node proxies. Those
+with features or a control plane have a module each.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from meshtrial.testbed.local.proofs import connections_prover, counter_prover, d
 from meshtrial.testbed.local.sockets import Endpoint
 
 _DELAY = "delay-"
-# The least that a request takes on the wire: fortio's GET is above 60 bytes of text. In HTTP/2 repeated
-# headers are a byte each behind the 9 bytes of their frame; a gRPC message has a second frame and a prefix.
+# The fewest bytes that a request takes on the wire. fortio's GET is longer than 60 bytes of text. In HTTP/2 repeated
+# headers are one byte each after a 9-byte frame header. A gRPC message adds a second frame and a prefix.
 _BYTES = {"http1": 60, "h2": 10, "grpc": 24}
 
 
 def start_none(spec: Spec, fleet: Fleet) -> Started:
-    """No data plane: the generators call the application itself."""
+    """Start the application without a data plane: the generators call it directly."""
     first, *others = copies = spec.start_apps(fleet)
     provers = [direct_prover(spec, fleet, numbered("app", copy), endpoints) for copy, endpoints in enumerate(copies)]
     return Started(spec.target(first, copies=others), provers)
 
 
 def start_relay(spec: Spec, fleet: Fleet) -> Started:
-    """The application behind a TCP relay that adds a known delay to every request: the instrument's own test signal.
+    """Start the application behind a TCP relay that adds a known delay to every request: a test of the instrument.
 
-    The relay stands in every treatment of a calibration study, with delay 0 in the baseline, so that its own cost
-    cancels; what it really added is read back from it and recorded.
+    In a calibration study every treatment has the relay, the baseline with delay 0, so that the relay's own cost
+    cancels. The delay that it really added is read from it and recorded.
     """
     fleet.note_version("delay-proxy")
     (app,) = spec.start_app(fleet)
     entry, admin = fleet.new_endpoint(), fleet.new_endpoint()
-    delay_us = asked_delay_us(spec.treatment.features)
+    delay_us = requested_delay_us(spec.treatment.features)
     argv = (
         *(str(native.find("delay-proxy")), "-delay", f"{delay_us}us"),
         *("-listen", host_port(entry), "-target", host_port(app), "-admin", host_port(admin)),
@@ -59,8 +59,8 @@ def start_relay(spec: Spec, fleet: Fleet) -> Started:
     return Started(spec.target([entry]), [prover], facts=lambda: Facts(notes={"relay": _applied(admin)}))
 
 
-def asked_delay_us(features: tuple[str, ...]) -> int:
-    """The delay a treatment's features ask for, in microseconds; 0 without."""
+def requested_delay_us(features: tuple[str, ...]) -> int:
+    """Return the delay that a treatment's features request, in microseconds; 0 if none."""
     return next((int(f.removeprefix(_DELAY).removesuffix("us")) for f in features if f.startswith(_DELAY)), 0)
 
 
@@ -70,7 +70,7 @@ def _applied(admin: Endpoint) -> Json:
 
 
 def _relay_prover(spec: Spec, entry: Endpoint, admin: Endpoint, delay_us: int) -> Prover:
-    """Requests pass the relay, and each was held at least as long as asked."""
+    """Prove that requests pass the relay, and that it held each at least as long as requested."""
     seen = 0
 
     def prove(phase: str, requests: int) -> list[Proof]:
@@ -83,7 +83,7 @@ def _relay_prover(spec: Spec, entry: Endpoint, admin: Endpoint, delay_us: int) -
         passed = grown >= requests > 0
         proofs = [Proof("requests through the relay", phase, passed, f"at least {requests}", str(grown))]
         if delay_us > 0:
-            # The delay is a floor that the relay spins up to; a mean below it is a delay that was not applied.
+            # The relay spins until the delay is over, so a mean below the delay means that it was not applied.
             mean_us = float(applied["mean_ns"]) / 1e3
             expected = f"at least {delay_us} us"
             proofs.append(Proof("delay added", phase, mean_us >= delay_us, expected, f"mean {mean_us:.1f} us"))
@@ -93,17 +93,17 @@ def _relay_prover(spec: Spec, entry: Endpoint, admin: Endpoint, delay_us: int) -
 
 
 def check_relay(treatment: Treatment, load: Load) -> None:
-    """Refuse a load that goes to more than one target."""
+    """Raise UsageError for a load with more than one target, or without HTTP requests to prove the relay by."""
     if load.protocol == "mixed":
         raise UsageError(f"treatment {treatment.name}: the relay has one target, and a mixed load has two")
     if load.protocol == "tcp":
-        raise UsageError(f"treatment {treatment.name}: the relay shows by a request that it is there; take http1")
+        raise UsageError(f"treatment {treatment.name}: the relay is proven by HTTP requests; set protocol=http1")
     if load.replicas > 1:
-        raise UsageError(f"treatment {treatment.name}: the relay has one target; leave replicas out")
+        raise UsageError(f"treatment {treatment.name}: the relay has one target; leave out replicas")
 
 
 def start_tcp_pair(spec: Spec, fleet: Fleet) -> Started:
-    """The application behind two TCP proxies, one after the other: more processes in the path, and nothing is read."""
+    """Start the application behind two TCP proxies in a row: more processes in the path, and no request is parsed."""
     apps = spec.start_app(fleet)
     client = Proxy("client TCP proxy", fleet.new_endpoint())
     server = Proxy("server TCP proxy", fleet.new_endpoint())
@@ -122,20 +122,20 @@ def start_tcp_pair(spec: Spec, fleet: Fleet) -> Started:
 
 
 def check_tcp_pair(treatment: Treatment, load: Load) -> None:
-    """Refuse several copies of the application: bytes are not balanced by request."""
+    """Raise UsageError for several copies of the application: TCP proxies do not balance by request."""
     if load.replicas > 1:
-        raise UsageError(f"treatment {treatment.name}: it has one target for each protocol; leave replicas out")
+        raise UsageError(f"treatment {treatment.name}: it has one target for each protocol; leave out replicas")
 
 
 def start_node_proxies(spec: Spec, fleet: Fleet) -> Started:
-    """Two node proxies: TCP in, HTTP/2 CONNECT over mutual TLS between them, TCP out (the ambient architecture)."""
+    """Start two node proxies, as in ambient meshes: TCP in, HTTP/2 CONNECT over mutual TLS between them, TCP out."""
     keys = make_keys(fleet)
     copies = spec.start_apps(fleet)
     apps = copies[0]
     entries, tunnel = [fleet.new_endpoint() for _ in apps], fleet.new_endpoint()
     names = ("app", "app-grpc")[: len(apps)]
     server = Proxy("server node proxy", fleet.new_endpoint())
-    # Of several copies each takes whole connections: this architecture carries bytes.
+    # Several copies are balanced by connection: this architecture carries bytes.
     for name, (first, *others) in zip(names, zip(*copies, strict=True), strict=True):
         server.clusters.append(envoy.cluster(name, *first, *others))
     server_tls = envoy.tls_context(keys.server, keys.client.spiffe, server=True)
@@ -153,7 +153,7 @@ def start_node_proxies(spec: Spec, fleet: Fleet) -> Started:
         "bytes into the tunnel": ([client], ["cluster.tunnel.upstream_cx_tx_bytes_total"]),
         "bytes out of the tunnel": ([server], [f"cluster.{name}.upstream_cx_tx_bytes_total" for name in names]),
     }
-    # What did not go through the tunnel would be missing here.
+    # Bytes that bypassed the tunnel would be missing from these counters.
     least = _BYTES | {"tcp": spec.load.payload_bytes or _BYTES["http1"]}
     provers: list[Prover] = [lambda phase, _: prove_mtls(keys, tunnel, phase)]
     if len(copies) > 1:
@@ -164,27 +164,27 @@ def start_node_proxies(spec: Spec, fleet: Fleet) -> Started:
 
 @dataclass(frozen=True)
 class DataPlane:
-    """How a data plane is started, and what it takes."""
+    """How a data plane is started, and what it accepts."""
 
     start: Callable[[Spec, Fleet], Started]
-    features: tuple[str, ...] = ()  # regular expressions
+    features: tuple[str, ...] = ()  # accepted ones, as regular expressions
     tools: tuple[str, ...] = ("envoy",)
     check: Callable[[Treatment, Load], None] = lambda treatment, load: None
     restarts: tuple[str, ...] = tuple(RESTARTED_ROLES)
-    changes: tuple[str, ...] = ()  # of `design.changes`: what can be changed under load
-    has_control_plane: bool = False  # so that its proxies can be told of services that nobody calls
+    changes: tuple[str, ...] = ()  # those of `design.changes` that can be applied under load
+    has_control_plane: bool = False  # True if a control plane can announce unused services to its proxies
 
 
 _DATA_PLANES = {
     "none": DataPlane(start_none, tools=(), restarts=("app",)),
-    # Its counters, by which it shows its delay, begin anew with it.
+    # The relay itself is not restarted: that would reset the counters that prove its delay.
     "relay": DataPlane(start_relay, (rf"{_DELAY}\d+us",), ("delay-proxy",), check_relay, ("app",)),
     "sidecar": DataPlane(sidecar.start, (*FEATURES, *sidecar.ALONE), check=sidecar.check),
     "node-proxy": DataPlane(start_node_proxies),
     "xds": DataPlane(xds.start, xds.FEATURES, ("envoy", "xds-server"), xds.check, ("app",), tuple(CHANGES), True),
     "tcp-pair": DataPlane(start_tcp_pair, check=check_tcp_pair),
 }
-# With this application a data plane is another one: all of its tiers have it.
+# The application `tiers` has a data plane of its own: every tier has it.
 _TIERS = DataPlane(
     tiers.start,
     tools=("envoy", "xds-server"),
@@ -195,7 +195,7 @@ _TIERS = DataPlane(
 
 
 def data_plane(treatment: Treatment, app: str = "") -> DataPlane:
-    """A treatment's; UsageError when this backend has none of the name, or it has no such feature."""
+    """Return a treatment's data plane; UsageError if this backend has none of that name, or it lacks a feature."""
     if (treatment.app or app) == tiers.APP:
         tiers.has_sidecars(treatment)
         return _TIERS
@@ -216,25 +216,24 @@ def data_plane(treatment: Treatment, app: str = "") -> DataPlane:
 
 
 def check(treatment: Treatment, load: Load, app: str = "") -> None:
-    """UsageError for a treatment that this backend cannot build, or not for this load, before anything is deployed."""
+    """Raise UsageError for a treatment that this backend cannot build, in general or for this load."""
     plane = data_plane(treatment, app)
     if load.unused_services and not plane.has_control_plane:
         raise UsageError(
-            f"unused_services = {load.unused_services}: here the proxies of the app tiers and of xds alone have a "
-            "control plane that tells them of services; on a cluster every application has one"
+            f"unused_services = {load.unused_services}: of the local data planes only xds and those of the app tiers "
+            "have a control plane that tells proxies of services; on a cluster every application has one"
         )
     if treatment.restart and treatment.restart not in plane.restarts:
-        named = ", ".join(f"restart-{part}" for part in plane.restarts)
-        raise UsageError(f"treatment {treatment.name}: nothing here is its {treatment.restart}; allowed: {named}")
+        allowed = ", ".join(f"restart-{part}" for part in plane.restarts)
+        raise UsageError(f"treatment {treatment.name}: it has no {treatment.restart} to restart; use {allowed}")
     if isinstance(load, ChangesUnderLoad) and not set(load.changes) & set(plane.changes):
-        able = ", ".join(name for name, other in _DATA_PLANES.items() if other.changes)
-        asked = ", ".join(load.changes)
-        raise UsageError(f"treatment {treatment.name}: {asked} cannot be changed there under load; allowed: {able}")
+        allowed = ", ".join(name for name, other in _DATA_PLANES.items() if other.changes)
+        requested = ", ".join(load.changes)
+        raise UsageError(f"treatment {treatment.name}: {requested} cannot be changed under load; use {allowed}")
     plane.check(treatment, load)
 
 
 def tools_of(treatment: Treatment, app: str = "") -> tuple[str, ...]:
-    """Programs that a treatment needs, by the names :func:`meshtrial.native.find` knows; checks the treatment too."""
+    """Return the programs that a treatment needs, as :func:`meshtrial.native.find` names them; checks it too."""
     tools = data_plane(treatment, app).tools
-    policy = any(treatment.has(name) for name in ("opa", "opa-log"))
-    return (*tools, "opa-extauthz") if policy else tools
+    return (*tools, "opa-extauthz") if treatment.has("opa") or treatment.has("opa-log") else tools

@@ -1,23 +1,23 @@
-"""One fresh deployment on this machine: what it is to be, what its data plane started, and its proofs."""
+"""One fresh deployment on this machine: its specification, the started data plane, its proofs and its load."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn
 
 from meshtrial import native
 from meshtrial.design.study import Load, Treatment
 from meshtrial.errors import MeshtrialError, TestbedError
-from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
-from meshtrial.load.obeyed import ChangeTime
+from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target, publishable
+from meshtrial.load.propagation import ChangeTime
 from meshtrial.records.schema import ComponentUsage, Proof
 from meshtrial.testbed.base import Facts
 from meshtrial.testbed.local.apps import App
 from meshtrial.testbed.local.fleet import Fleet, host_port, numbered
-from meshtrial.testbed.local.generator import run_generators
-from meshtrial.testbed.local.processes import Child
+from meshtrial.testbed.local.processes import Child, stop_all
 from meshtrial.testbed.local.sockets import Endpoint, free_ports
 from meshtrial.testbed.local.versions import Version
 
@@ -27,16 +27,16 @@ Prover = Callable[[str, int], Sequence[Proof]]
 
 @dataclass(frozen=True)
 class Spec:
-    """What a deployment is to be."""
+    """Specification of a deployment."""
 
     treatment: Treatment
     load: Load
     app: App
     options: Mapping[str, Any] = field(default_factory=dict)  # the study's parameters
-    version: Version | None = None  # of the proxies; None for the usual Envoy
+    version: Version | None = None  # of the proxies; None for the default Envoy
 
     def start_app(self, fleet: Fleet, copy: int = 0, more: Sequence[str] = ()) -> tuple[Endpoint, ...]:
-        """Start one copy of the application, counted from 0, with more arguments; the endpoint of each protocol."""
+        """Start one copy of the application, numbered from 0; return its endpoint for each protocol of the load."""
         fleet.versions.update(self.app.versions())
         address = fleet.new_address()
         http_port, grpc_port = free_ports(address, 2)
@@ -48,7 +48,7 @@ class Spec:
         return endpoints
 
     def start_apps(self, fleet: Fleet) -> tuple[tuple[Endpoint, ...], ...]:
-        """Start every copy; the endpoints of each."""
+        """Start every copy; return the endpoints of each."""
         return tuple(self.start_app(fleet, copy) for copy in range(self.load.replicas))
 
     def target(
@@ -57,9 +57,9 @@ class Spec:
         headers: Sequence[tuple[str, str]] = (),
         copies: Sequence[Sequence[Endpoint]] = (),
     ) -> Target:
-        """What the generators call: one entry for each protocol, or one that takes them all; and further copies."""
+        """Return the target of the generators: one entry for each protocol (or one for all), and further copies."""
         grpc = host_port(entries[-1]) if self.load.protocol == "mixed" else ""
-        first, *others = (self._url(of) for of in (entries, *copies))
+        first, *others = (self._url(endpoints) for endpoints in (entries, *copies))
         return Target(first, tuple(headers), grpc, tuple(others)).asking(self.load.response_bytes)
 
     def _url(self, entries: Sequence[Endpoint]) -> str:
@@ -70,33 +70,26 @@ class Spec:
         return f"http://{host_port(entries[0])}{self.app.path}"
 
 
-class Changer(Protocol):
-    """What a data plane changes under load; see :class:`meshtrial.testbed.base.Deployment`."""
-
-    def changes(self) -> tuple[str, ...]:
-        """What it has."""
-
-    def change(self, change: str, on: bool) -> ChangeTime:
-        """Change it away from how it was deployed, or back."""
-
-    def churn(self, number: int) -> None:
-        """Change something that no request meets."""
+def _unchangeable(*_: object) -> NoReturn:
+    raise TestbedError("this data plane has nothing to change under load")
 
 
 @dataclass(frozen=True)
 class Started:
-    """A data plane whose processes serve: what is called, how it is proven, what can be changed, what it tells."""
+    """A data plane whose processes serve."""
 
     target: Target
     provers: Sequence[Prover]
-    changer: Changer | None = None
-    facts: Callable[[], Facts] = Facts  # asked when the load is over
+    changes: tuple[str, ...] = ()  # those of `design.changes` that `change` makes (True) or reverts (False)
+    change: Callable[[str, bool], ChangeTime] = _unchangeable
+    background_change: Callable[[int], None] = _unchangeable  # makes a change that no request meets
+    facts: Callable[[], Facts] = Facts  # called after the load
 
 
 class LocalDeployment:
-    """What one run stands on. ``start`` starts its data plane; on failure nothing is left.
+    """The deployment of one run, built by ``start``. If that fails, all processes are stopped.
 
-    The error then carries what its components wrote.
+    The error then carries the output of the components as evidence.
     """
 
     def __init__(self, spec: Spec, start: Callable[[Spec, Fleet], Started]) -> None:
@@ -122,7 +115,7 @@ class LocalDeployment:
         return self.fleet.versions
 
     def prove(self, phase: str, requests: int) -> tuple[Proof, ...]:
-        """Run every proof of the data plane; where a component has ended, that alone is the reason."""
+        """Run every proof of the data plane; if a component has ended, return only that as the failed proof."""
         if ended := self.fleet.ended(phase):
             return ended
         try:
@@ -147,30 +140,24 @@ class LocalDeployment:
         return self.fleet.restart(part)
 
     def changes(self) -> tuple[str, ...]:
-        """What its data plane can change under load."""
-        return () if self.started.changer is None else self.started.changer.changes()
+        """Names of the changes that its data plane supports under load."""
+        return self.started.changes
 
     def change(self, change: str, on: bool) -> ChangeTime:
-        """Change it away from how it was deployed, or back."""
-        return self._changer.change(change, on)
+        """Change the data plane away from how it was deployed, or back."""
+        return self.started.change(change, on)
 
     def churn(self, number: int) -> None:
-        """Change something that no request meets."""
-        self._changer.churn(number)
-
-    @property
-    def _changer(self) -> Changer:
-        if self.started.changer is None:
-            raise TestbedError(f"treatment {self.spec.treatment.name}: there is nothing to change under load")
-        return self.started.changer
+        """Make a background change, which no request meets."""
+        self.started.background_change(number)
 
     def generate(self, calls: Sequence[GeneratorCall], folder: Path, timeout_s: float) -> tuple[GeneratorOutput, ...]:
-        """Run the load generators to their end."""
+        """Run the load generators and return their outputs; see :func:`run_generators`."""
         self.fleet.note_version("fortio")
         return run_generators(calls, self.target, folder, timeout_s)
 
     def keep_warm(self, call: GeneratorCall | None) -> None:
-        """End the call that goes on, and begin this one."""
+        """Stop the running background call, and start this one if it is not None."""
         if self._trickle is not None:
             self._trickle.stop(grace_s=0.2)
             self._trickle = None
@@ -179,7 +166,7 @@ class LocalDeployment:
             self._trickle = Child(call.name, argv, self.fleet.folder / f"{call.name}.txt", self.fleet.folder)
 
     def facts(self) -> Facts:
-        """What its data plane tells; nothing where a process has ended, of which the proofs tell."""
+        """Return the data plane's facts; empty if a process has ended, which the proofs then report."""
         return Facts() if self.fleet.ended("after") else self.started.facts()
 
     def collect_logs(self, folder: Path) -> None:
@@ -192,3 +179,42 @@ class LocalDeployment:
             self.keep_warm(None)
         finally:
             self.fleet.close()
+
+
+def run_generators(
+    calls: Sequence[GeneratorCall], target: Target, folder: Path, timeout_s: float
+) -> tuple[GeneratorOutput, ...]:
+    """Run the generators side by side and wait for all of them; TestbedError if one has no result in time.
+
+    ``folder`` gets ``<name>.json``, ``<name>.log`` (access log) and ``<name>.txt`` of every call.
+    """
+    children: list[Child] = []
+    started = time.monotonic()
+    try:
+        for call in calls:
+            # Run inside the folder, so that fortio's files, which become the record, contain no path of this machine.
+            argv = (
+                *(str(native.find("fortio")), "load", *call.arguments),
+                *("-json", f"{call.name}.json", "-access-log-file", f"{call.name}.log", "-access-log-format", "json"),
+                *target.arguments(call),
+            )
+            children.append(Child("load generator", argv, folder / f"{call.name}.txt", folder))
+        return tuple(
+            _collect(call.name, child, started, timeout_s) for call, child in zip(calls, children, strict=True)
+        )
+    finally:
+        stop_all(children)
+
+
+def _collect(name: str, child: Child, started: float, timeout_s: float) -> GeneratorOutput:
+    json_path, log = (child.log.with_name(f"{name}{ending}") for ending in (".json", ".log"))
+    code, cpu_s, switches = child.reap(max(0.1, started + timeout_s - time.monotonic()))
+    if code is None:
+        raise TestbedError(f"load generator {name}: did not end within {timeout_s:g} s; {child.tail()}")
+    if child.was_paused:
+        raise TestbedError(f"load generator {name}: a signal suspended it, so it measured its own pause; run it again")
+    if code != 0 or not json_path.exists():
+        raise TestbedError(f"load generator {name}: ended with code {code}: {child.tail()}")
+    usage = ComponentUsage(name, "load generator", time.monotonic() - started, cpu_s, None, count=1, switches=switches)
+    argv = publishable(child.argv)
+    return GeneratorOutput(name, argv, code, json_path, log, child.output(), usage)

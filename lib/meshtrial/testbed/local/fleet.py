@@ -1,7 +1,7 @@
 """The processes of one deployment: started, watched, restarted and stopped together, in a folder of their own.
 
-Whatever a local treatment consists of is started here, one process at a time or hundreds of sidecars at once. How a
-treatment is put together is said by its data plane (:mod:`meshtrial.testbed.local.dataplanes`).
+Every process of a local treatment is started here, singly or as a batch of hundreds of sidecars. The treatment's data
+plane (:mod:`meshtrial.testbed.local.dataplanes`) decides which processes these are.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from meshtrial.testbed.local.processes import Child, stop_all
 from meshtrial.testbed.local.sockets import Endpoint, free_ports, wait_listening
 from meshtrial.testbed.local.versions import Version, merged
 
-# What a restart of a part means here.
+# The role of the processes that are restarted, by part of the system.
 RESTARTED_ROLES = {"app": "app", "proxies": "data plane"}
 LAUNCHER = Path(__file__).with_name("launcher.py")
-# Beside the logs of what did not come up, or ended early.
+# Written beside the logs if a process did not start or ended early.
 _STATES = "failed-components.txt"
 _LONGEST_LOG = 1 << 20  # characters
-_END_S = 10.0  # for hundreds of sidecars
+_END_S = 10.0  # enough for hundreds of sidecars
 
 
 @dataclasses.dataclass(frozen=True)
 class _Member:
-    """A process that is watched, and what it takes to start it again at the same addresses."""
+    """A monitored process, with what is needed to start it again at the same addresses."""
 
     child: Child
     watched: proc.MonitoredProcess
@@ -46,38 +46,38 @@ class _Member:
 
 
 def numbered(name: str, copy: int) -> str:
-    """The name of a component of which there may be several: ``app``, ``app 2``."""
+    """Return the name of one of several copies of a component: ``app``, ``app 2``."""
     return f"{name} {copy + 1}" if copy else name
 
 
 def host_port(endpoint: Endpoint) -> str:
-    """An address as programs take it."""
+    """Return ``address:port``."""
     return "{}:{}".format(*endpoint)
 
 
 def envoy_command(name: str, bootstrap: Path) -> list[str]:
-    """The command of a sidecar that a control plane configures; its name comes first, as that of the process."""
-    # One log for all, so each line says whose it is.
+    """Return the command of a sidecar that a control plane configures, after the name of its process."""
+    # All sidecars share one log, so each line begins with the sidecar's name.
     flags = ("--concurrency", "1", "--disable-hot-restart", "--skip-deprecated-logs", "-l", "warning")
     return [name, str(native.find("envoy")), "-c", str(bootstrap), *flags, "--log-format", f"{name} [%l] %v"]
 
 
 def fan_out(admin: Endpoint, entry: Endpoint, endpoints: Sequence[Endpoint]) -> Proxy:
-    """One address in front of several, which the generators call.
+    """Return a proxy with one address in front of several, which the generators call.
 
-    As plain TCP proxy it deals connections out in turn, so with a multiple of the endpoints each of them gets the
-    same number.
+    It is a plain TCP proxy that deals out connections in turn, so that each endpoint gets the same number if the
+    connections are a multiple of the endpoints.
     """
     listener = envoy.listener("entry", *entry, [envoy.tcp_proxy("fan_out", "endpoints")])
     return Proxy("fan-out", admin, [listener], [envoy.cluster("endpoints", *endpoints[0], *endpoints[1:])])
 
 
 class Batch:
-    """Hundreds of sidecars as one thing: started by a small launcher, watched through it, ended with it.
+    """Hundreds of sidecars that are started, watched and stopped together through a small launcher process.
 
-    Each has the bootstrap ``<bootstraps>/<name>.json``; the launcher's files go to ``folder``. ``pids`` are in the
-    order of the names; ``forked`` says whether they were forked from one that had done its static initialisation, else
-    each did its own; the ``launcher`` lives as long as every sidecar does.
+    Each uses the bootstrap ``<bootstraps>/<name>.json``; the launcher's files are in ``folder``. ``pids`` follow the
+    order of the names. ``forked`` is True if the sidecars were forked from one initialised process. The ``launcher``
+    lives exactly as long as all sidecars do.
     """
 
     def __init__(self, names: Sequence[str], bootstraps: Path, folder: Path) -> None:
@@ -88,59 +88,59 @@ class Batch:
         spec = folder / "sidecars.json"
         commands = [envoy_command(name, bootstraps / f"{name}.json") for name in names]
         library = native.forkserver()
-        wanted = {"pids": str(self._ready), "forkserver": library and str(library), "commands": commands}
-        spec.write_text(json.dumps(wanted))
+        order = {"pids": str(self._ready), "forkserver": library and str(library), "commands": commands}
+        spec.write_text(json.dumps(order))
         argv = (sys.executable, "-I", "-S", str(LAUNCHER), str(spec))
         self.launcher = Child("sidecars", argv, folder / "sidecars.log")
 
     def wait_started(self, timeout_s: float) -> None:
-        """Wait until every process exists; what it does then is another matter."""
+        """Wait until every process exists, which does not yet mean that it serves."""
 
         def ready() -> bool:
             self.require_alive()
             return self._ready.exists()
 
         if not waiting.until(ready, timeout_s, 0.01):
-            raise TestbedError(f"{len(self.names)} sidecars: not started within {timeout_s:g} s")
+            raise TestbedError(f"{len(self.names)} sidecars did not start within {timeout_s:g} s")
         started = json.loads(self._ready.read_text())
         self.pids, self.forked = tuple(started["pids"]), bool(started["forked"])
 
     def require_alive(self) -> None:
-        """TestbedError with the last lines of their log when any of them ended."""
+        """Raise TestbedError with the last log lines if any sidecar has ended."""
         if not self.launcher.alive():
             raise TestbedError(f"sidecars: {self.launcher.tail()}")
 
     def stop(self) -> None:
-        """End all of them at once; back when none is left."""
+        """Stop all sidecars at once; returns when every one has ended."""
         self.launcher.stop(_END_S)
 
 
 class Fleet:
-    """All processes of one deployment; without a ``version`` its proxies are the usual Envoy."""
+    """All processes of one deployment; without a ``version`` its proxies run the default Envoy."""
 
     def __init__(self, version: Version | None = None) -> None:
         self._private = PrivateFolder("meshtrial-run-")  # bootstraps, keys, logs
         self.folder = self._private.path
         self.versions: dict[str, str] = {}
-        # All that have been started: also one that never came to serve, and launchers, which nobody watches.
+        # Everything that was started, including processes that never served, and launchers, which are not monitored.
         self.children: list[Child] = []
         self.batches: list[Batch] = []
         self._version = version
         self._members: list[_Member] = []
-        self._groups: list[proc.MonitoredProcess] = []  # of sidecars that were started at once
+        self._groups: list[proc.MonitoredProcess] = []  # of sidecars started in a batch
         self._closers: list[Callable[[], None]] = []
-        # A loopback network of its own (127.x.y.0/24), so that two deployments never meet on a port.
+        # Each deployment has a random loopback network (127.x.y.0/24), so that two never compete for a port.
         self._network = f"127.{secrets.randbelow(200) + 20}.{secrets.randbelow(254) + 1}"
         self._hosts = 0
         self._was_read = False
 
     def new_address(self) -> str:
-        """Another loopback address that nothing else of this deployment uses."""
+        """Return a loopback address that nothing else of this deployment uses."""
         self._hosts += 1
         return f"{self._network}.{self._hosts}"
 
     def new_endpoint(self) -> Endpoint:
-        """A fresh address with a free port."""
+        """Return a new address with a free port."""
         address = self.new_address()
         (port,) = free_ports(address)
         return address, port
@@ -155,7 +155,7 @@ class Fleet:
         threads_end: bool = False,
         proxy: Proxy | None = None,
     ) -> Child:
-        """Start a component and wait until it listens; it is watched and stopped with the deployment."""
+        """Start a component and wait until it listens; it is monitored, and stopped with the deployment."""
         child = Child(name, argv, self.folder / f"{name.replace(' ', '-')}.log", self.folder)
         self.children.append(child)
         wait_listening(child, listens)
@@ -164,7 +164,7 @@ class Fleet:
         return child
 
     def start_proxy(self, proxy: Proxy, role: str = "data plane") -> Child:
-        """Start an Envoy with its bootstrap, as the version of the deployment has it."""
+        """Start an Envoy of the deployment's version with its bootstrap."""
         version = self._version
         if version is None or version.envoy is None:
             self.note_version("envoy")
@@ -173,18 +173,18 @@ class Fleet:
             proxy.flags = (*proxy.flags, *map(str, version.flags))
             proxy.changed = functools.partial(merged, change=version.bootstrap)
         argv = proxy.command((version and version.envoy) or native.find("envoy"), self.folder)
-        at = [listener["address"]["socket_address"] for listener in proxy.listeners]
-        listens = [proxy.admin, *((where["address"], where["port_value"]) for where in at)]
+        addresses = [listener["address"]["socket_address"] for listener in proxy.listeners]
+        listens = [proxy.admin, *((address["address"], address["port_value"]) for address in addresses)]
         return self.start(proxy.name, role, argv, listens, proxy=proxy)
 
     def start_fan_out(self, endpoints: Sequence[Endpoint]) -> Endpoint:
-        """Start one address in front of several, which belongs to the load generator; the address."""
+        """Start a proxy in front of several endpoints, which counts as load generator; return its address."""
         entry = self.new_endpoint()
         self.start_proxy(fan_out(self.new_endpoint(), entry, endpoints), role="load generator")
         return entry
 
     def start_batch(self, groups: Mapping[str, Sequence[str]], bootstraps: Path, timeout_s: float) -> Batch:
-        """Start many sidecars at once; each group, names of sidecars by the name of a component, is watched as one."""
+        """Start many sidecars at once; ``groups`` maps a component to its sidecars, whose usage is read as one."""
         batch = Batch([name for names in groups.values() for name in names], bootstraps, self.folder)
         self.batches.append(batch)
         self.children.append(batch.launcher)
@@ -197,34 +197,34 @@ class Fleet:
         return batch
 
     def note_version(self, binary: str) -> None:
-        """Record the version of a binary that takes part."""
+        """Record the version of a program that takes part."""
         if binary not in self.versions:
             self.versions[binary] = native.version(binary)
 
     def at_close(self, close: Callable[[], None]) -> None:
-        """Call this before the processes are stopped."""
+        """Have ``close`` called before the processes are stopped."""
         self._closers.append(close)
 
     def child(self, name: str) -> Child:
-        """A component's process."""
+        """Return a component's process."""
         return next(child for child in self.children if child.name == name)
 
     @property
     def watched(self) -> Sequence[proc.MonitoredProcess]:
-        """The components whose usage is read, each with its processes."""
+        """The components whose usage is read, with their processes."""
         return (*(member.watched for member in self._members), *self._groups)
 
     def snapshot(self) -> Mapping[str, ComponentUsage]:
-        """Cumulative counters of every component; memory from the second reading on, for the first is a beginning."""
+        """Return cumulative counters of every component; memory is measured from the second reading on."""
         used = {watched.component: proc.counters(watched) for watched in self.watched}
         if self._was_read:
-            # All CPU before any memory, which takes longer and would stretch the later ones' windows.
+            # Read all CPU before any memory: memory is slow to read and would stretch the later components' windows.
             used = {one.component: proc.with_memory(used[one.component], one.pids) for one in self.watched}
         self._was_read = True
         return used
 
     def sample(self) -> Mapping[str, tuple[float, int | None]]:
-        """CPU seconds so far and resident bytes of every component."""
+        """Return CPU seconds so far and resident bytes of every component."""
         samples = {}
         for watched in self.watched:
             cpu_s, memory_bytes = proc.sample(watched.pids)
@@ -234,15 +234,16 @@ class Fleet:
     def restart(self, part: str) -> tuple[Proof, ...]:
         """Stop the processes of a part and start them again at the same addresses, one after another.
 
-        TestbedError when the part has no process here, or one does not come back.
+        Raise TestbedError if the part has no process here, or one does not start again.
         """
         role = RESTARTED_ROLES.get(part)
-        which = [number for number, member in enumerate(self._members) if member.watched.role == role]
-        if not which:
+        members = [number for number, member in enumerate(self._members) if member.watched.role == role]
+        if not members:
             raise TestbedError(f"there is no process of {part} to restart")
-        return tuple(map(self._again, which))
+        return tuple(map(self._restart, members))
 
-    def _again(self, number: int) -> Proof:
+    def _restart(self, number: int) -> Proof:
+
         member = self._members[number]
         old, before = member.child, member.watched
         cpu_s, switches = old.end()
@@ -257,17 +258,17 @@ class Fleet:
         if member.proxy is not None:
             member.proxy.starts += 1
         wait_listening(new, member.listens)
-        seen = f"process {old.pid} ended, {new.pid} listens"
-        return Proof(f"{old.name} restarted", "during", not old.alive() and new.alive(), "another process", seen)
+        observed = f"process {old.pid} ended, {new.pid} listens"
+        return Proof(f"{old.name} restarted", "during", not old.alive() and new.alive(), "another process", observed)
 
     def prove_versions(self, phase: str) -> list[Proof]:
-        """Every proxy runs the program of the deployment's version."""
+        """Prove that every proxy runs the program of the deployment's version."""
         version = self._version
         proxies = [member.child for member in self._members if member.proxy is not None]
         return [] if version is None else [version.prove(child.pid, child.name, phase) for child in proxies]
 
     def ended(self, phase: str) -> tuple[Proof, ...]:
-        """A failed proof for every process that has ended."""
+        """Return a failed proof for every process that has ended."""
         return tuple(
             Proof(f"{child.name} alive", phase, False, "running", f"{child.state()}: {child.why()}")
             for child in self.children
@@ -275,19 +276,18 @@ class Fleet:
         )
 
     def paused(self, phase: str) -> tuple[Proof, ...]:
-        """A failed proof for every process that a signal stopped for a while: its time is not the treatment's."""
-        seen = "stopped and continued by a signal"
+        """Return a failed proof for every process that a signal suspended: that time is not the treatment's."""
         return tuple(
-            Proof(f"{child.name} ran on", phase, False, "never stopped", seen)
+            Proof(f"{child.name} ran on", phase, False, "never stopped", "stopped and continued by a signal")
             for child in self.children
             if child.paused()
         )
 
     def last_log_lines(self) -> dict[str, str]:
-        """File name to text: what became of every process, and the end of its output."""
+        """Return the state of every process and the end of its output, by file name."""
         texts = {_STATES: self._states()} if self.children else {}
         for child in self.children:
-            if text := child.said():
+            if text := child.output():
                 texts[f"failed-{child.log.name}"] = text[-_LONGEST_LOG:]
         return texts
 
@@ -295,14 +295,14 @@ class Fleet:
         return "".join(f"{child.name}: {child.state()}\n" for child in self.children)
 
     def collect_logs(self, folder: Path) -> None:
-        """Copy the logs; keys and bootstraps stay behind and are removed.
+        """Copy the logs to ``folder``, but neither keys nor bootstraps.
 
-        Where a process has ended, what became of each is written beside them.
+        If a process has ended, the state of every process is written beside them.
         """
         if not all(child.alive() for child in self.children):
             (folder / _STATES).write_text(self._states())
         for child in self.children:
-            if text := child.said():
+            if text := child.output():
                 (folder / child.log.name).write_text(text)
 
     def close(self) -> None:
@@ -311,6 +311,6 @@ class Fleet:
             for close in reversed((*self._closers, *(batch.stop for batch in self.batches))):
                 close()
         finally:
-            # Proxies first in the list stop together with the app: one grace period for all.
+            # All processes share one grace period.
             stop_all(self.children)
             self._private.close()

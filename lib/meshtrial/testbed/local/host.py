@@ -1,9 +1,9 @@
-"""This machine: what a reader needs to judge a measurement, how awake it is, and nothing that names its owner.
+"""This machine: its description for the record without its owner's name, and how fast and how idle it is.
 
-A request that finds its core asleep waits until it woke, which on a virtual machine can be as long as the rest of a
-small latency; light work beside a study keeps cores awake and so makes it look faster. So every run records before it
-starts what it takes to wake an idle core and how fast a busy one runs, and a plan may hold the cores awake
-(https://docs.kernel.org/power/pm_qos_interface.html).
+A request whose core is asleep waits until the core has woken up. On a virtual machine this can take as long as the rest
+of a small latency, so light work beside a study, which keeps cores awake, makes the study look faster. Every run
+therefore records beforehand how long an idle core takes to wake up and how fast a busy one is. A plan may also keep the
+cores awake (https://docs.kernel.org/power/pm_qos_interface.html).
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import resource
 import statistics
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +25,13 @@ from meshtrial.errors import MissingToolError
 from meshtrial.testbed.local import proc
 
 DEVICE = Path("/dev/cpu_dma_latency")
-LOOK_S = 0.2
+_SAMPLE_S = 0.2
 _NAP_S = 0.0005
 _WORK = bytes(2**20)
 
 
 def require() -> None:
-    """MissingToolError, with what works there, on a machine on which nothing local can be measured."""
+    """Raise MissingToolError, with an alternative, if this machine cannot run the local backend."""
     if not Path("/proc/self/stat").exists():
         raise MissingToolError(
             f"backend=local needs Linux with /proc, and this is {platform.system()} on {platform.machine()}"
@@ -39,10 +41,7 @@ def require() -> None:
 
 
 def describe() -> dict[str, Any]:
-    """CPU, cores, memory, kernel, governors, virtualisation, Python.
-
-    What an idle core costs is part of every small latency: a request that finds its core asleep waits until it woke.
-    """
+    """Return CPU, cores, memory, kernel, governors, virtualisation and Python version, for the record."""
     return {
         "cpu_model": _cpu_field("model name"),
         "cpus": os.cpu_count(),
@@ -70,8 +69,8 @@ def _cpu_field(name: str) -> str:
 def _idle_driver() -> str:
     folder = "/sys/devices/system/cpu/cpuidle"
     names = {"driver": "current_driver", "governor": "current_governor_ro"}
-    drivers = {what: _read(f"{folder}/{name}") for what, name in names.items()}
-    return ", ".join(f"{what} {value}" for what, value in drivers.items() if value)
+    drivers = {label: _read(f"{folder}/{name}") for label, name in names.items()}
+    return ", ".join(f"{label} {value}" for label, value in drivers.items() if value)
 
 
 def _os_name() -> str:
@@ -86,16 +85,16 @@ def _read(path: str) -> str:
     return ""
 
 
-def look() -> dict[str, float]:
-    """How idle and how fast the machine is, looked at for a fifth of a second.
+def sample() -> dict[str, float]:
+    """Sample the machine for a fifth of a second; return responses that describe how idle and how fast it is.
 
-    ``idle_before``, a share, where it can be read; ``wakeup_s``, the median delay with which a sleeping thread runs;
-    ``spin_s``, the median time of hashing a mebibyte.
+    ``idle_before`` is the idle share of all cores, if it can be read; ``wakeup_s`` the median delay of a sleeping
+    thread's wake-up; ``spin_s`` the median time to hash one mebibyte.
     """
     meter = proc.MachineMeter()
     late = []
     with _exact_timers():
-        end = time.monotonic() + LOOK_S
+        end = time.monotonic() + _SAMPLE_S
         while (began := time.monotonic()) < end:
             time.sleep(_NAP_S)
             late.append(time.monotonic() - began - _NAP_S)
@@ -112,7 +111,7 @@ def _work_s() -> float:
 
 @contextmanager
 def _exact_timers() -> Iterator[None]:
-    """Timers of this thread without the 50 µs by which the kernel may delay them to put wake-ups together."""
+    """Switch off the 50 µs by which the kernel may delay this thread's timers to coalesce wake-ups."""
     file, before = Path(f"/proc/{threading.get_native_id()}/timerslack_ns"), ""
     with suppress(OSError):
         before = file.read_text()
@@ -140,28 +139,108 @@ def settle(root: Path = Path("/proc/sys/vm")) -> tuple[str, ...]:
 
 
 class CpuLatencyHold:
-    """Holds all cores out of their sleep states, from its making to :meth:`close`; MissingToolError where it cannot."""
+    """Keeps all cores out of sleep states until :meth:`close`; MissingToolError if this machine does not allow it."""
 
     def __init__(self) -> None:
         try:
-            self._held = os.open(DEVICE, os.O_WRONLY)
+            self._device = os.open(DEVICE, os.O_WRONLY)
         except OSError as error:
             raise MissingToolError(
                 f"keep_awake: {DEVICE} cannot be opened ({error.strerror}); run as root on a machine that has it, or "
-                "leave it out"
+                "leave out keep_awake"
             ) from None
-        # Microseconds that a wake-up may take, for as long as the file is open.
-        os.write(self._held, (0).to_bytes(4, "little"))
+        # The longest permitted wake-up in microseconds, in force while the file is open.
+        os.write(self._device, (0).to_bytes(4, "little"))
 
     def close(self) -> None:
-        """Let them sleep again."""
-        os.close(self._held)
+        """Let the cores sleep again."""
+        os.close(self._device)
 
 
 def advice() -> str:
-    """What waking a core takes here, and what to do about it."""
-    wakeup_s = look()["wakeup_s"]
-    said = f"wake up in {1e6 * wakeup_s:.0f} µs"
+    """Return how long a core takes to wake up on this machine, and how to keep cores awake during a study."""
+    measured = f"wake up in {1e6 * sample()['wakeup_s']:.0f} µs"
     if os.access(DEVICE, os.W_OK):
-        return f"{said}; `-p keep_awake=true` holds them awake for a study"
-    return f"{said}; as root, `-p keep_awake=true` holds them awake for a study where {DEVICE} is"
+        return f"{measured}; `-p keep_awake=true` keeps them awake during a study"
+    return f"{measured}; as root on a machine with {DEVICE}, `-p keep_awake=true` keeps them awake during a study"
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one load needs, or what is available; then None for a limit that does not exist or cannot be read."""
+
+    files_per_process: int | None  # of the process with the most: fan-out, client or control plane
+    files: int | None  # of all processes together
+    threads: int | None  # of all processes; kernels count them against limits of processes
+    memory_bytes: int | None  # proportional set size of all processes
+
+
+def available() -> Resources:
+    """Return what this machine has available now."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return Resources(
+        files_per_process=None if soft == resource.RLIM_INFINITY else soft,
+        files=_available_files(),
+        threads=_least(
+            _available_user_threads(),
+            _available_kernel_threads(),
+            _cgroup_available("pids", "pids.max", "pids.current"),
+        ),
+        memory_bytes=_least(
+            proc.available_bytes(),
+            _cgroup_available("memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+            _cgroup_available("memory", "memory.max", "memory.current"),
+        ),
+    )
+
+
+def _least(*values: int | None) -> int | None:
+    return min((value for value in values if value is not None), default=None)
+
+
+def _numbers(path: str) -> list[int]:
+    with suppress(OSError, ValueError):
+        return [int(field) for field in Path(path).read_text().split()]
+    return []
+
+
+def _available_files() -> int | None:
+    used = _numbers("/proc/sys/fs/file-nr")
+    return used[2] - used[0] if len(used) == 3 else None
+
+
+def _available_kernel_threads() -> int | None:
+    most = _least(*_numbers("/proc/sys/kernel/threads-max"), *_numbers("/proc/sys/kernel/pid_max"))
+    with suppress(OSError, ValueError, IndexError):
+        running = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
+        return None if most is None else most - running
+    return most
+
+
+def _available_user_threads() -> int | None:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    # The kernel does not apply this limit to root.
+    if soft == resource.RLIM_INFINITY or os.geteuid() == 0:
+        return None
+    used = 0
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdigit() and entry.stat().st_uid == os.geteuid():
+                used += len(list((entry / "task").iterdir()))
+    return soft - used
+
+
+def _cgroup_available(controller: str, limit: str, used: str) -> int | None:
+    """What this process's control group has available; file caches count as available."""
+    for folder in proc.cgroup_folders(controller):
+        most, now = _numbers(str(folder / limit)), _numbers(str(folder / used))
+        if most and now:
+            return most[0] - now[0] + _inactive_file(folder / "memory.stat")
+    return None
+
+
+def _inactive_file(stat: Path) -> int:
+    with suppress(OSError, ValueError):
+        counted = dict(line.split() for line in stat.read_text().splitlines())
+        return int(counted.get("total_inactive_file", counted.get("inactive_file", "0")))
+    return 0

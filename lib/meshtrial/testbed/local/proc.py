@@ -1,9 +1,9 @@
 """CPU, memory and context switches of processes, and of the machine, from /proc.
 
-CPU comes from the scheduler's own nanosecond counters of every thread, one small file each, so that hundreds of
-processes take a fraction of a second; where threads end during a run their counters vanish with them, so such
-components are read from the process-wide tick counter instead. Proportional set size makes the kernel walk a process's
-memory (about 2 ms each), so some of many like processes stand for all.
+CPU comes from the scheduler's nanosecond counters of every thread, one small file each, so that hundreds of processes
+are read in a fraction of a second. The counters of a thread vanish when it ends; components whose threads end are read
+from the process-wide tick counter instead. Reading the proportional set size makes the kernel walk a process's memory
+(about 2 ms each), so of many similar processes only a sample is read.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from meshtrial.testbed.base import MachineUse
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGESIZE")
-# user, nice, system, idle, iowait, irq, softirq, steal; guest time is in user's already.
+# user, nice, system, idle, iowait, irq, softirq, steal; guest time is included in user.
 _IDLE, _IOWAIT, _STEAL, _FIELDS = 3, 4, 7, 8
-# Processes whose memory is read where a component has many.
+# Processes of one component whose memory is read at most.
 _SAMPLED = 25
 
 
 @dataclass(frozen=True)
 class MonitoredProcess:
-    """A component whose usage is read: its processes, whether its threads come and go, what ended processes used."""
+    """A component whose usage is read; ``ended_*`` is the usage of its processes that have ended."""
 
     component: str
     role: str
@@ -39,7 +39,7 @@ class MonitoredProcess:
 
 
 def counters(watched: MonitoredProcess) -> ComponentUsage:
-    """Cumulative CPU and switches now; ``window_s`` is the monotonic clock, to be subtracted."""
+    """Return cumulative CPU time and context switches; ``window_s`` is the monotonic clock, to be subtracted later."""
     cpu_s = sample(watched.pids)[0] if watched.threads_end else _summed(watched.pids, "schedstat", _ran_ns) / 1e9
     return ComponentUsage(
         component=watched.component,
@@ -54,7 +54,7 @@ def counters(watched: MonitoredProcess) -> ComponentUsage:
 
 
 def with_memory(used: ComponentUsage, pids: Sequence[int]) -> ComponentUsage:
-    """The same with the proportional set size of its processes, which are alike, and of the largest."""
+    """Return ``used`` with the proportional set size of all its processes (extrapolated) and of the largest."""
     step = max(1, -(-len(pids) // _SAMPLED))
     known = [value for pid in pids[::step] if (value := pss_bytes(pid)) is not None]
     if not known:
@@ -63,17 +63,17 @@ def with_memory(used: ComponentUsage, pids: Sequence[int]) -> ComponentUsage:
 
 
 def pss_bytes(pid: int) -> int | None:
-    """Proportional set size of a process: what is shared is counted by shares."""
+    """Proportional set size of a process, in which shared memory is divided among its users; None if unreadable."""
     return _kib(f"/proc/{pid}/smaps_rollup", "Pss")
 
 
 def available_bytes() -> int | None:
-    """Memory that programs could still get on this machine."""
+    """Memory that programs can still allocate on this machine; None if unreadable."""
     return _kib("/proc/meminfo", "MemAvailable")
 
 
 def sample(pids: Sequence[int]) -> tuple[float, int | None]:
-    """CPU seconds so far and resident bytes of some processes, from one small file each (proc(5), ``stat``)."""
+    """Return CPU seconds so far and resident bytes of some processes (proc(5), ``stat``)."""
     cpu_s, pages = 0.0, 0
     for pid in pids:
         with suppress(OSError, ValueError, IndexError):
@@ -84,7 +84,7 @@ def sample(pids: Sequence[int]) -> tuple[float, int | None]:
 
 
 def cgroup_folders(controller: str) -> Iterator[Path]:
-    """Where this process's control group has the files of a controller, in either version of the hierarchy."""
+    """Yield the folders of this process's control group that may hold a controller's files, for cgroup v1 and v2."""
     with suppress(OSError):
         for entry in Path("/proc/self/cgroup").read_text().splitlines():
             _, controllers, path = entry.split(":", 2)
@@ -93,7 +93,7 @@ def cgroup_folders(controller: str) -> Iterator[Path]:
 
 
 def cgroup_throttled_s() -> float | None:
-    """Time that this process's cgroup spent throttled, or None where there is no such counter."""
+    """Seconds for which this process's control group was throttled; None if there is no such counter."""
     for folder in cgroup_folders("cpu"):
         with suppress(OSError, ValueError):
             counted = dict(line.split() for line in (folder / "cpu.stat").read_text().splitlines())
@@ -104,7 +104,7 @@ def cgroup_throttled_s() -> float | None:
 
 
 def _summed(pids: Sequence[int], file: str, count: Callable[[str], int]) -> int:
-    """What a file of each of the processes' threads counts."""
+    """Return the sum of ``count(text)`` over a file of every thread of the processes."""
     total = 0
     for pid in pids:
         with suppress(OSError):
@@ -123,7 +123,7 @@ def _switches(status: str) -> int:
 
 
 def _kib(path: str, name: str) -> int | None:
-    """Bytes, of a line that gives KiB."""
+    """Return a field given in KiB as bytes; None if it cannot be read."""
     with suppress(OSError, ValueError, IndexError):
         for line in Path(path).read_text().splitlines():
             if line.startswith(f"{name}:"):
@@ -132,7 +132,7 @@ def _kib(path: str, name: str) -> int | None:
 
 
 def cpu_times(root: Path = Path("/proc")) -> list[int]:
-    """Ticks of all cores so far, in the order of proc(5)."""
+    """Return ticks of all cores so far, by state in the order of proc(5)."""
     return [int(field) for field in (root / "stat").read_text().splitlines()[0].split()[1 : _FIELDS + 1]]
 
 
@@ -145,18 +145,18 @@ class MachineMeter:
         self._own_s = time.process_time()
 
     def used(self) -> MachineUse | None:
-        """Use since the last call (or construction)."""
+        """Return the use since the last call (or construction); None if no time has passed."""
         now = self._read()
         spent = [end - start for start, end in zip(self._last, now, strict=True)]
         self._last = now
         own_s, self._own_s = self._own_s, time.process_time()
         if (total := sum(spent)) <= 0:
             return None
-        waiting = spent[_IDLE] + spent[_IOWAIT]  # the kernel says itself that iowait may go back
+        waiting = spent[_IDLE] + spent[_IOWAIT]  # iowait may decrease (proc(5))
         return MachineUse(
             busy=min(1.0, max(0.0, 1 - waiting / total)),
             stolen=max(0.0, spent[_STEAL] / total),
-            # Interrupts belong to no program, and most of them here to the load itself.
+            # Interrupts belong to no program, and most of them here are due to the load itself.
             programs_s=sum(spent[:_IDLE]) / _TICKS,
             total_s=total / _TICKS,
             own_s=self._own_s - own_s,

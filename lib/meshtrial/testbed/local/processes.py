@@ -1,10 +1,10 @@
-"""Children that end with us: on success, on failure, on a signal, and even when this process is killed.
+"""Child processes that end with this one: on success, on failure, on a signal, and even when this process is killed.
 
-Three nets, because each alone was seen to leak: ``close`` in the caller's ``finally``, an exit hook over
-everything that still lives, and the kernel's parent-death signal for the case that we are killed outright.
+Three mechanisms are needed, because each alone was seen to leak. The caller stops its children in ``finally``; an exit
+hook stops every living child; and the kernel's parent-death signal covers the case that this process is killed.
 
-That signal comes when the THREAD that started the child ends (prctl(2), PR_SET_PDEATHSIG), so children are never
-started by a passing thread: either by the main one, or by one that lives as long as this process.
+The parent-death signal is sent when the THREAD that started the child ends (prctl(2), PR_SET_PDEATHSIG). So children
+are started by the main thread, or by a thread that lives as long as this process.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _LASTING = ThreadPoolExecutor(1, thread_name_prefix="starter")
 
 
 class Child:
-    """A process in a session of its own, with its output, standard and error, in the file ``log``, and no proxy.
+    """A process in a session of its own, without proxy settings; standard output and error go to the file ``log``.
 
-    ``name`` is for messages, e.g. ``client sidecar``; without ``cwd`` it runs where this process does.
+    ``name`` is used in messages, e.g. ``client sidecar``. Without ``cwd`` it runs in this process's folder.
     """
 
     def __init__(self, name: str, argv: Sequence[str], log: Path, cwd: Path | None = None) -> None:
@@ -47,7 +47,7 @@ class Child:
         self.argv = tuple(argv)
         self.log = log
         self._cwd = cwd
-        self.was_paused = False  # seen while it was waited for
+        self.was_paused = False  # as seen by reap()
         try:
             if threading.current_thread() is threading.main_thread():
                 self._start()
@@ -55,7 +55,7 @@ class Child:
                 _LASTING.submit(self._start).result()
         except OSError as error:
             raise TestbedError(
-                f"{name}: cannot start {argv[0]}: {error.strerror}; `meshtrial doctor` tells more"
+                f"{name}: cannot start {argv[0]}: {error.strerror}; `meshtrial doctor` checks the programs"
             ) from None
 
     def _start(self) -> None:
@@ -68,13 +68,13 @@ class Child:
                 cwd=self._cwd,
                 env=network.environment(),
                 start_new_session=True,
-                preexec_fn=_die_with_parent,  # only prctl, which is safe after fork
+                preexec_fn=_die_with_parent,  # calls only prctl, which is safe after fork
             )
         with _LOCK:
             _LIVE.add(self)
 
     def again(self) -> Child:
-        """Another process of the same command, with its output behind this one's."""
+        """Start another process of the same command, which appends to the same log."""
         return Child(self.name, self.argv, self.log, self._cwd)
 
     @property
@@ -83,50 +83,48 @@ class Child:
         return self._popen.pid
 
     def alive(self) -> bool:
-        """Whether it still runs."""
+        """Return whether it still runs."""
         return self._popen.poll() is None
 
     def paused(self) -> bool:
-        """Whether it is stopped, or was since this was asked last; the kernel keeps one such news of a child."""
-        asked = os.WSTOPPED | os.WCONTINUED | os.WNOHANG
+        """Return whether a signal has stopped or continued it since the last call (the kernel keeps one such event)."""
         with suppress(ChildProcessError):
-            return os.waitid(os.P_PID, self.pid, asked) is not None
+            return os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WCONTINUED | os.WNOHANG) is not None
         return False
 
     def state(self) -> str:
-        """In words: running, or how it ended."""
+        """Describe it: ``running``, or how it ended."""
         code = self._popen.poll()
         if code is None:
             return "running"
         return f"ended with code {code}" if code >= 0 else f"ended by signal {-code}, {signal.strsignal(-code)}"
 
     def wait(self, timeout_s: float) -> int | None:
-        """Wait for the end; the exit code, or None when the time ran out."""
+        """Wait for its end; return the exit code, or None on time-out."""
         try:
             return self._popen.wait(timeout_s)
         except subprocess.TimeoutExpired:
             return None
 
     def reap(self, timeout_s: float) -> tuple[int | None, float, int]:
-        """Wait for the end: the exit code (None when the time ran out), CPU seconds and context switches of it all.
+        """Wait for its end; return exit code (None on time-out), CPU seconds and context switches.
 
-        The kernel counts both for the whole process, threads that ended before it included.
+        The kernel counts the latter two for the whole process, including threads that ended before it.
         """
 
-        def look() -> tuple[int, int, Any]:
+        def poll() -> tuple[int, int, Any]:
             self.was_paused = self.paused() or self.was_paused
             return os.wait4(self.pid, os.WNOHANG)
 
-        ended = waiting.until(look, timeout_s, 0.01, operator.itemgetter(0))
-        pid, status, used = ended
+        pid, status, used = waiting.until(poll, timeout_s, 0.01, operator.itemgetter(0))
         if not pid:
             return None, 0.0, 0
-        # Popen must not wait for a process that is reaped already.
+        # Popen must not wait for a process that has been reaped.
         self._popen.returncode = os.waitstatus_to_exitcode(status)
         return self._popen.returncode, used.ru_utime + used.ru_stime, used.ru_nvcsw + used.ru_nivcsw
 
     def end(self, grace_s: float = 2.0) -> tuple[float, int]:
-        """Stop it as :meth:`stop` does; its CPU seconds and its context switches, of its whole life."""
+        """Stop it as :meth:`stop` does; return CPU seconds and context switches of its whole life."""
         _signal_group(self, signal.SIGTERM)
         code, cpu_s, switches = self.reap(grace_s)
         if code is None:
@@ -136,19 +134,19 @@ class Child:
         return cpu_s, switches
 
     def tail(self, lines: int = 3) -> str:
-        """The last lines of its output, for a message."""
+        """Return the last lines of its output, for a message."""
         return _joined(self._output()[-lines:])
 
     def why(self, lines: int = 3) -> str:
-        """The last lines of its output that it calls an error, else its last ones.
+        """Return the last lines of its output that are marked as errors, or else its last lines.
 
-        Envoy shows a whole configuration behind the error that it has found in it, so that it ends in brackets.
+        Envoy prints a whole configuration after an error found in it, so its last line is often a closing bracket.
         """
-        said = self._output()
-        return _joined(([line for line in said if _ERROR.search(line)] or said)[-lines:])
+        output = self._output()
+        return _joined(([line for line in output if _ERROR.search(line)] or output)[-lines:])
 
-    def said(self) -> str:
-        """Its output so far, in which the folder that it runs in is ``.``: what of it is recorded names no machine."""
+    def output(self) -> str:
+        """Return its output so far, with its working folder written as ``.`` so that records name no machine."""
         try:
             text = self.log.read_text(errors="replace")
         except OSError:
@@ -156,10 +154,10 @@ class Child:
         return text if self._cwd is None else text.replace(str(self._cwd), ".")
 
     def _output(self) -> list[str]:
-        return self.said().strip().splitlines()
+        return self.output().strip().splitlines()
 
     def stop(self, grace_s: float = 2.0) -> None:
-        """Ask the whole group to end, insist after ``grace_s``, and reap it."""
+        """Send SIGTERM to its process group, SIGKILL after ``grace_s``, and reap it."""
         stop_all([self], grace_s)
 
 
@@ -168,7 +166,7 @@ def _joined(lines: Sequence[str]) -> str:
 
 
 def stop_all(children: Sequence[Child], grace_s: float = 2.0) -> None:
-    """Stop several children at once: one grace period for all of them, not one each."""
+    """Stop several children at once, with one grace period for all of them."""
     for child in children:
         _signal_group(child, signal.SIGTERM)
     deadline = time.monotonic() + grace_s
@@ -176,7 +174,7 @@ def stop_all(children: Sequence[Child], grace_s: float = 2.0) -> None:
         if child.wait(max(0.0, deadline - time.monotonic())) is None:
             _signal_group(child, signal.SIGKILL)
             child.wait(5.0)
-        # The group may outlive its leader; it is ours alone, so what is left of it goes too.
+        # The group may outlive its leader; it belongs to the child alone, so what remains of it is killed too.
         _signal_group(child, signal.SIGKILL, even_if_reaped=True)
         with _LOCK:
             _LIVE.discard(child)
@@ -196,6 +194,6 @@ def _die_with_parent() -> None:
 @atexit.register
 def _stop_what_lives() -> None:
     with _LOCK:
-        left = list(_LIVE)
-    if left:
-        stop_all(left, grace_s=1.0)
+        living = list(_LIVE)
+    if living:
+        stop_all(living, grace_s=1.0)

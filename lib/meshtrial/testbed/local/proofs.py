@@ -1,7 +1,6 @@
-"""Proofs shared by data planes: no proxy in the path, mutual TLS really asked for, counters that moved with requests.
+"""Proofs shared by data planes: no proxy in the path, mutual TLS really required, counters that grew with requests.
 
-A proof asks for the effect (a refused request, a counter that moved), never for the configuration that was meant to
-cause it.
+A proof tests the effect (a refused request, a counter that grew), never the configuration that should cause it.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from meshtrial.testbed.local.deployment import Prover, Spec
 from meshtrial.testbed.local.fleet import Fleet
 from meshtrial.testbed.local.sockets import Endpoint
 
-WRITTEN_S = 6.0  # until what is written with a delay must be there
-# Requests, one after another, that show a policy: two copies drawn at random keep strict turns with chance 1 in 32,768.
+WRITTEN_S = 6.0  # within which anything that is written with a delay must appear
+# Consecutive requests that show a policy: random choice between two copies alternates by chance once in 32,768 cases.
 _TURNS = 16
 
 
 @dataclass(frozen=True)
 class Keys:
-    """The identities that one hop is proven with: client, server, and wrong ones."""
+    """The identities by which mutual TLS of one hop is proven: client, server, and two that must be refused."""
 
     client: Identity
     server: Identity
@@ -35,7 +34,7 @@ class Keys:
 
 
 class Identities:
-    """The identities of a deployment in its folder, and as many of the same names under a foreign authority."""
+    """The identities of a deployment, in its folder, and identities of the same names by a foreign authority."""
 
     def __init__(self, fleet: Fleet, names: Sequence[str]) -> None:
         folder = fleet.folder / "keys"
@@ -45,23 +44,23 @@ class Identities:
         self._foreign = {name: foreign.issue(name) for name in names}
 
     def hop(self, caller: str, called: str) -> Keys:
-        """The right keys of one hop, and wrong ones: another identity than these two, and a foreign caller."""
+        """Return the keys of one hop; ``foreign`` is the caller's name, certified by the foreign authority."""
         stranger = next(identity for name, identity in self.by_name.items() if name not in (caller, called))
         return Keys(self.by_name[caller], self.by_name[called], stranger, self._foreign[caller])
 
 
 def make_keys(fleet: Fleet) -> Keys:
-    """Fresh ones for a client and a server."""
+    """Make the keys of one hop between a client and a server."""
     return Identities(fleet, ("client", "server", "stranger")).hop("client", "server")
 
 
 def prove_mtls(keys: Keys, endpoint: Endpoint, phase: str) -> list[Proof]:
-    """The peer's certificate is seen; plain text, no certificate, a wrong name and a foreign authority are refused."""
+    """Prove that the server shows its certificate and refuses plain text and clients without the right certificate."""
     right = wire.speak_h2(*endpoint, keys.client)
     expected = keys.server.spiffe
-    seen = right.peer or right.detail
-    proofs = [Proof("peer certificate", phase, right.accepted and right.peer == expected, expected, seen)]
-    # The foreign client keeps our trust root, so that only the server's judgement is tested.
+    accepted = right.accepted and right.peer == expected
+    proofs = [Proof("peer certificate", phase, accepted, expected, right.peer or right.detail)]
+    # The foreign client trusts our authority, so that only the server can refuse the connection.
     foreign = replace(keys.foreign, authority=keys.client.authority)
     attempts: dict[str, Callable[[], wire.Answer]] = {
         "plaintext refused": lambda: wire.speak_h2(*endpoint),
@@ -76,18 +75,18 @@ def prove_mtls(keys: Keys, endpoint: Endpoint, phase: str) -> list[Proof]:
 
 
 def carried(server: Proxy) -> int:
-    """Requests that a server's sidecar has taken in since it was started."""
+    """Return the number of requests that a server's sidecar has received since its start."""
     return sum(server.stats("^http.inbound.downstream_rq_total$").values())
 
 
 def counter_prover(counters: Mapping[str, tuple[Sequence[Proxy], Sequence[str]]], per_request: int) -> Prover:
-    """Counters, summed over proxies and names, that must grow by ``per_request`` for every request, or more."""
+    """Prove that counters, summed over proxies and names, grow by at least ``per_request`` for every request."""
 
     def counts() -> dict[tuple[str, str], int]:
         counted: dict[tuple[str, str], int] = {}
         for name, (proxies, summed) in counters.items():
             pattern = f"^({'|'.join(map(re.escape, summed))})$"
-            # A proxy that was restarted counts from zero again.
+            # The counters of a restarted proxy begin at zero.
             counted |= {(name, f"{p.name} {p.starts}"): sum(p.stats(pattern).values()) for p in proxies}
         return counted
 
@@ -96,12 +95,12 @@ def counter_prover(counters: Mapping[str, tuple[Sequence[Proxy], Sequence[str]]]
 
 def growth_prover(
     counts: Callable[[], Mapping[tuple[str, str], int]],
-    wanted: Callable[[int], Mapping[str, int]],
+    expected: Callable[[int], Mapping[str, int]],
     settle_s: float = 0.0,
 ) -> Prover:
-    """Proofs that counters have grown by what so many requests want; what is written with a delay is waited for.
+    """Prove that counters grow by at least ``expected(requests)``, within ``settle_s`` of the end of the load.
 
-    ``counts`` has each counter by its name and by who counts: those of one name are summed.
+    ``counts`` returns counters by (name, who counts); those of one name are summed.
     """
     before: dict[tuple[str, str], int] = {}
 
@@ -109,7 +108,7 @@ def growth_prover(
         if phase == "before":
             before.update(counts())
             return []
-        least = wanted(requests)
+        least = expected(requests)
 
         def grown() -> dict[str, int]:
             growth = dict.fromkeys(least, 0)
@@ -118,9 +117,9 @@ def growth_prover(
                     growth[name] += value - before.get((name, counter), 0)
             return growth
 
-        seen = waiting.until(grown, settle_s, 0.2, lambda growth: all(growth[name] >= least[name] for name in least))
+        growth = waiting.until(grown, settle_s, 0.2, lambda growth: all(growth[name] >= least[name] for name in least))
         return [
-            Proof(name, phase, seen[name] >= number > 0, f"at least {number}", str(seen[name]))
+            Proof(name, phase, growth[name] >= number > 0, f"at least {number}", str(growth[name]))
             for name, number in least.items()
         ]
 
@@ -128,10 +127,10 @@ def growth_prover(
 
 
 def direct_prover(spec: Spec, fleet: Fleet, component: str, endpoints: Sequence[Endpoint]) -> Prover:
-    """The addresses that are called are the application's own: nothing listens or answers in its place."""
+    """Prove that the application itself listens on the called addresses and that no proxy answers in its place."""
 
     def prove(phase: str, _: int) -> list[Proof]:
-        proofs = [prove_own(fleet, component, "no proxy in the path", "at the target", endpoints, phase)]
+        proofs = [prove_app_listens(fleet, component, "no proxy in the path", "at the target", endpoints, phase)]
         if spec.load.protocol not in ("grpc", "tcp"):
             answer = wire.http_get(*endpoints[0], spec.app.path)
             traces = _proxy_traces(answer)
@@ -143,21 +142,23 @@ def direct_prover(spec: Spec, fleet: Fleet, component: str, endpoints: Sequence[
     return prove
 
 
-def prove_own(fleet: Fleet, component: str, name: str, where: str, endpoints: Sequence[Endpoint], phase: str) -> Proof:
-    """A process of the application listens itself."""
+def prove_app_listens(
+    fleet: Fleet, component: str, name: str, where: str, endpoints: Sequence[Endpoint], phase: str
+) -> Proof:
+    """Prove that a process of the application itself listens on the endpoints."""
     owned = not sockets.foreign(fleet.child(component).pid, endpoints)
-    seen = "the app's own process" if owned else "another process"
-    return Proof(name, phase, owned, f"the app itself listens {where}", seen)
+    observed = "the app's own process" if owned else "another process"
+    return Proof(name, phase, owned, f"the app itself listens {where}", observed)
 
 
 def _proxy_traces(answer: wire.HttpAnswer) -> list[str]:
-    """What in an answer tells of a proxy."""
+    """Return the headers of an answer that reveal a proxy."""
     traces = sorted(set(answer.headers) & {"via", "x-envoy-upstream-service-time"})
     return [*traces, "server: envoy"] if answer.headers.get("server", "").lower() == "envoy" else traces
 
 
 def share_prover(servers: Sequence[Proxy]) -> Prover:
-    """Every copy's sidecar carries a share of the load: at least half of an equal one."""
+    """Prove that each copy's sidecar receives at least half of an equal share of the requests."""
     before: dict[tuple[str, int], int] = {}
 
     def prove(phase: str, requests: int) -> list[Proof]:
@@ -167,18 +168,19 @@ def share_prover(servers: Sequence[Proxy]) -> Prover:
             return []
         grown = [counts[start] - before.get(start, 0) for start in counts]
         least = requests // (2 * len(servers))
+        shares = ", ".join(map(str, grown))
         expected = f"at least {least} through each of {len(servers)}"
-        return [Proof("each copy has its share", phase, min(grown) >= least > 0, expected, ", ".join(map(str, grown)))]
+        return [Proof("each copy has its share", phase, min(grown) >= least > 0, expected, shares)]
 
     return prove
 
 
 def turns_prover(servers: Sequence[Proxy], ask: Callable[[], object], *, in_turn: bool) -> Prover:
-    """Requests sent by ``ask``, one after another, go to the copies in turn, or just not in turn."""
+    """Prove that consecutive requests, sent by ``ask``, go to the copies in turn, or with ``in_turn=False`` do not."""
     name = "copies take turns" if in_turn else "copies do not take turns"
 
     def served() -> int | None:
-        """Which copy's sidecar carried one request that is sent now."""
+        """Send one request; return the copy whose sidecar received it, None if that is unclear."""
         before = [carried(server) for server in servers]
         ask()
         moved = [copy for copy, server in enumerate(servers) if carried(server) > before[copy]]
@@ -189,25 +191,25 @@ def turns_prover(servers: Sequence[Proxy], ask: Callable[[], object], *, in_turn
             return []
         order = [served() for _ in range(_TURNS)]
         copies = len(servers)
-        turns = all(one == later for one, later in zip(order, order[copies:], strict=False))
-        kept = (turns and len(set(order[:copies])) == copies) == in_turn
-        seen = " ".join("?" if copy is None else str(copy + 1) for copy in order)
-        return [Proof(name, phase, kept, "a fixed round" if in_turn else "no fixed round", seen)]
+        turns = all(copy == next_copy for copy, next_copy in zip(order, order[copies:], strict=False))
+        passed = (turns and len(set(order[:copies])) == copies) == in_turn
+        observed = " ".join("?" if copy is None else str(copy + 1) for copy in order)
+        return [Proof(name, phase, passed, "a fixed round" if in_turn else "no fixed round", observed)]
 
     return prove
 
 
 def connections_prover(server: Proxy, cluster: str) -> Prover:
-    """A node proxy that carries bytes spreads connections: every copy had some."""
+    """Prove that a node proxy, which carries bytes, opened connections to every copy."""
 
     def prove(phase: str, requests: int) -> list[Proof]:
         if phase == "before":
             return []
-        clusters = server.told("/clusters?format=json", "cluster_statuses")
-        hosts: list[Json] = next((one.get("host_statuses", []) for one in clusters if one["name"] == cluster), [])
+        clusters = server.query("/clusters?format=json", "cluster_statuses")
+        hosts: list[Json] = next((row.get("host_statuses", []) for row in clusters if row["name"] == cluster), [])
         stats = ({stat["name"]: int(stat.get("value", 0)) for stat in host.get("stats", [])} for host in hosts)
-        counts = [of_host.get("cx_total", 0) for of_host in stats]
-        seen = ", ".join(map(str, counts))
-        return [Proof("connections to each copy", phase, min(counts, default=0) > 0, "at least 1 to each", seen)]
+        counts = [host_stats.get("cx_total", 0) for host_stats in stats]
+        passed = min(counts, default=0) > 0
+        return [Proof("connections to each copy", phase, passed, "at least 1 to each", ", ".join(map(str, counts)))]
 
     return prove

@@ -1,6 +1,6 @@
-"""Who listens where: ports that are free, and whether a process, and no other, serves at its addresses.
+"""Who listens on which address: free ports, and whether a process, and no other, listens on its addresses.
 
-Asked of the kernel's own table, once for hundreds of addresses, so that nobody is called to find out.
+This is read from the kernel's table, once for hundreds of addresses, so that no connection is opened to find out.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ _ANY = "0.0.0.0"
 
 
 def free_ports(address: str, count: int = 1) -> tuple[int, ...]:
-    """So many different TCP ports that nothing listens on at this address now."""
-    with ExitStack() as held:
-        # All are held until the last is found: asked for one after another, the kernel may give the same one twice.
-        probes = [held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) for _ in range(count)]
+    """Return different TCP ports of this address on which nothing listens."""
+    with ExitStack() as stack:
+        # All stay open until the last is found: one after another, the kernel might return the same port twice.
+        probes = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) for _ in range(count)]
         for probe in probes:
             probe.bind((address, 0))
         return tuple(int(probe.getsockname()[1]) for probe in probes)
 
 
 def silent(endpoints: Iterable[Endpoint]) -> list[Endpoint]:
-    """Those at which nothing listens in this network namespace."""
+    """Return the endpoints on which nothing listens in this network namespace."""
     listening = _listening()
     return [at for at in endpoints if not listening.keys() & {at, (_ANY, at[1])}]
 
 
 def foreign(pid: int, endpoints: Iterable[Endpoint]) -> list[Endpoint]:
-    """Those at which the process does not listen itself."""
+    """Return the endpoints on which the process itself does not listen."""
     listening = _listening()
     own: set[str] = set()
     for entry in Path(f"/proc/{pid}/fd").iterdir():
@@ -49,25 +49,28 @@ def foreign(pid: int, endpoints: Iterable[Endpoint]) -> list[Endpoint]:
 def wait_listening(
     child: Child, endpoints: Iterable[Endpoint], timeout_s: float = 30.0, *, itself: bool = True
 ) -> None:
-    """Wait until all are listened on: by the child itself and not some other process, unless its own children do it."""
-    wanted = sorted(set(endpoints))
+    """Wait until something listens on all endpoints: with ``itself`` the child, otherwise perhaps its own children.
+
+    Raise TestbedError if the child ends, the time runs out, or another process listens instead.
+    """
+    expected = sorted(set(endpoints))
 
     def missing() -> list[Endpoint]:
         if not child.alive():
             raise TestbedError(f"{child.name}: {child.state()} before it served: {child.why()}")
-        return silent(wanted)
+        return silent(expected)
 
-    if left := waiting.until(missing, timeout_s, 0.01, operator.not_):
-        more = f" and {len(left) - 1} more of {len(wanted)}" if len(left) > 1 else ""
-        at = "{}:{}".format(*left[0])
-        raise TestbedError(f"{child.name}: nothing listens on {at}{more} after {timeout_s:g} s: {child.tail()}")
-    if held := foreign(child.pid, wanted) if itself else []:
-        at = "{}:{}".format(*held[0])
-        raise TestbedError(f"{child.name}: {at} is held by another process; stop it or run again")
+    if remaining := waiting.until(missing, timeout_s, 0.01, operator.not_):
+        more = f" and {len(remaining) - 1} more of {len(expected)}" if len(remaining) > 1 else ""
+        address = "{}:{}".format(*remaining[0])
+        raise TestbedError(f"{child.name}: nothing listens on {address}{more} after {timeout_s:g} s: {child.tail()}")
+    if occupied := foreign(child.pid, expected) if itself else []:
+        address = "{}:{}".format(*occupied[0])
+        raise TestbedError(f"{child.name}: another process listens on {address}; stop it or run again")
 
 
 def _listening() -> dict[Endpoint, str]:
-    """Socket inode by address."""
+    """Return the socket inode of every listening address."""
     inodes = {}
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()

@@ -2,11 +2,11 @@
 
     load generator -> [sidecar] -> [sidecar] -> client -> [sidecar] -> [sidecar] -> server
 
-The client and the server hold each request for a known time, as an application does that works. The sidecars are
-configured by a control plane of our own. Every endpoint has a loopback address of its own (127.a.tier.replica) and the
-same ports everywhere, so an address tells the tier and the replica, and no port has to be looked for. Limits: one
-machine carries all of it, so CPU is shared by what would have cores of its own on a cluster; the replicas of a tier are
-addresses of one process, so the application's share is smaller than that of real replicas.
+The client and the server hold each request for a known time, like an application that works. The project's own control
+plane configures the sidecars. Every endpoint has a loopback address of its own (127.a.tier.replica) and the same ports,
+so an address identifies tier and replica, and ports need not be searched. Limits: one machine carries all tiers, so
+they share CPUs that they would not share on a cluster. The replicas of a tier are addresses of one process, so the
+application's share is smaller than with real replicas.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from meshtrial.design.study import Load, Treatment
+from meshtrial.design.study import Load, Study, Treatment
 from meshtrial.envoy.bootstrap import Proxy
 from meshtrial.envoy.pki import Identity
 from meshtrial.errors import TestbedError, UsageError
 from meshtrial.records.schema import Proof
 from meshtrial.testbed.base import Facts
-from meshtrial.testbed.local import controlplane, proc
+from meshtrial.testbed.local import controlplane, host, proc
 from meshtrial.testbed.local.apps import fortio_server
 from meshtrial.testbed.local.controlplane import UNUSED_ENDPOINTS, ControlPlane
 from meshtrial.testbed.local.deployment import Prover, Spec, Started
@@ -42,82 +42,133 @@ CALLS = {"load-generator": "client", "client": "server", "server": ""}
 MOST_REPLICAS = 200
 ADMIN, OUTBOUND, INBOUND, APPLICATION = 15000, 15001, 15006, 8080
 HOLD_MS, SPREAD = 100.0, 2
-_OWN = 250  # the replica number of what a tier has once
+_OWN = 250  # replica number of the address that a tier's one process listens on
 _PUSHES = 3
 _START_S = 60.0
 _CONFIGURE_S = 240.0
 _READERS = 8
+# What a proxy needs, with a margin. With Envoy 1.40 (one worker) it was seen to need 43 file handles, 7 threads and
+# about 16 MiB if it knows 400 endpoints. Each unused service adds 82 KiB.
+_FILES_PER_PROXY, _THREADS_PER_PROXY, _PSS_PER_PROXY = 50, 7, 17 * 2**20
+_PSS_PER_UNUSED_SERVICE = 90 * 2**10
+_BASE_FILES, _BASE_THREADS, _BASE_PSS = 500, 120, 400 * 2**20
+_LIMITS = (  # field of `Resources`, unit, label, remedy
+    ("files_per_process", 1, "open files per process", "raise `ulimit -n`"),
+    ("files", 1, "open files in total", "raise the sysctl fs.file-max"),
+    ("threads", 1, "threads", "raise `ulimit -u`, kernel.threads-max or the pids cgroup"),
+    ("memory_bytes", 2**20, "MiB of memory", "use a larger machine"),
+)
 
 
 def has_sidecars(treatment: Treatment) -> bool:
-    """Whether a treatment puts a sidecar beside every endpoint; UsageError for one that this application has not."""
+    """Return whether a treatment has a sidecar at every endpoint; UsageError if this application does not have it."""
     if treatment.version:
-        raise UsageError(f"treatment {treatment.name}: the sidecars of the app {APP} have no versions")
+        raise UsageError(f"treatment {treatment.name}: the sidecars of the app {APP} have no versions; leave out @")
     if treatment.dataplane == "none" and not treatment.features:
         return False
     if treatment.dataplane == "sidecar" and treatment.features in (("mtls",), ("mtls", "scoped")):
         return True
     raise UsageError(
-        f"treatment {treatment.name!r}: the app {APP} has none, sidecar+mtls (every proxy knows every endpoint) "
-        "and sidecar+mtls+scoped (a proxy knows what it calls)"
+        f"treatment {treatment.name!r}: the app {APP} offers none, sidecar+mtls (every proxy knows every endpoint) "
+        "and sidecar+mtls+scoped (a proxy knows only what it calls)"
     )
 
 
 def check(treatment: Treatment, load: Load) -> None:
-    """Refuse treatments that this application has not, and loads that do not reach every endpoint alike."""
+    """Raise UsageError for treatments that this application lacks, and loads that reach endpoints unequally."""
     has_sidecars(treatment)
     if load.protocol != "http1" or load.replicas > MOST_REPLICAS or load.connections % load.replicas:
         raise UsageError(
-            f"{load.label}: this app speaks http1, to 1 to {MOST_REPLICAS} replicas a tier, and connections are "
-            "a multiple of the replicas, so that every endpoint gets the same share"
+            f"{load.label}: the app {APP} needs http1, 1 to {MOST_REPLICAS} replicas per tier, and a number of "
+            "connections that is a multiple of the replicas, so that every endpoint gets the same share"
         )
+
+
+def needs(load: Load, sidecars: bool, scoped: bool = False) -> host.Resources:
+    """Return what a load needs, with or without sidecars; ``scoped`` ones do not know unused services."""
+    proxies = len(TIERS) * load.replicas if sidecars else 0
+    unused = 0 if scoped else load.unused_services
+    # A request in flight holds a socket on both sides of every hop, and idle connections stay open.
+    sockets = 2 * load.connections + 2 * len(TIERS) * load.replicas
+    widest = max(2 * load.connections + load.replicas, proxies) + 200
+    return host.Resources(
+        files_per_process=widest,
+        files=proxies * _FILES_PER_PROXY + 4 * sockets + _BASE_FILES,
+        threads=proxies * _THREADS_PER_PROXY + _BASE_THREADS,
+        memory_bytes=proxies * (_PSS_PER_PROXY + unused * _PSS_PER_UNUSED_SERVICE) + _BASE_PSS,
+    )
+
+
+def shortfalls(load: Load, required: host.Resources, available: host.Resources) -> tuple[str, ...]:
+    """Return one line for each resource that is too small, with both numbers and what to do."""
+    size, lists = f"{len(TIERS) * load.replicas} endpoints", "`sizes`"
+    if load.unused_services:
+        size, lists = f"{size} and {load.unused_services} unused services", "`sizes` or `unused_services`"
+    lines = []
+    for name, unit, label, remedy in _LIMITS:
+        needed, limit = getattr(required, name), getattr(available, name)
+        if limit is not None and limit // unit < needed // unit:
+            numbers = f"{needed // unit} {label} are needed and {limit // unit} are available"
+            lines.append(f"{size}: {numbers}; {remedy}, or remove this size from {lists}")
+    return tuple(lines)
+
+
+def problems(study: Study) -> tuple[str, ...]:
+    """Return what this machine lacks for the study's sizes; UsageError for what no machine can provide."""
+    if study.order == "growing":
+        raise UsageError("order = 'growing': here every size is a fresh deployment; take ascending, or a cluster")
+    sidecars = True in [has_sidecars(treatment) for treatment in study.treatments]  # all are checked
+    available = host.available()
+    scoped = all(treatment.has("scoped") for treatment in study.treatments if has_sidecars(treatment))
+    lines = [line for load in study.loads for line in shortfalls(load, needs(load, sidecars, scoped), available)]
+    return tuple(dict.fromkeys(lines))
 
 
 @dataclass(frozen=True)
 class Layout:
     """Addresses of all endpoints."""
 
-    replicas: int  # endpoints a tier
+    replicas: int  # endpoints per tier
     network: str  # two octets, e.g. ``127.83``
 
     def __post_init__(self) -> None:
         if not 1 <= self.replicas <= MOST_REPLICAS:
-            raise UsageError(f"replicas = {self.replicas}: must be 1 to {MOST_REPLICAS} a tier")
+            raise UsageError(f"replicas = {self.replicas}: must be 1 to {MOST_REPLICAS} per tier")
 
     def address(self, tier: str, replica: int) -> str:
-        """Loopback address of a replica, from 1."""
+        """Return the loopback address of a replica, numbered from 1."""
         return f"{self.network}.{TIERS.index(tier)}.{replica}"
 
-    def own(self, tier: str) -> Endpoint:
-        """Where the one process of a tier's application listens for itself."""
+    def application(self, tier: str) -> Endpoint:
+        """Return the endpoint of a tier's one application process."""
         return self.address(tier, _OWN), APPLICATION
 
     def all(self, tier: str, port: int) -> list[Endpoint]:
-        """The same port of every replica of a tier."""
+        """Return the endpoints of every replica of a tier at one port."""
         return [(self.address(tier, replica), port) for replica in range(1, self.replicas + 1)]
 
     def nodes(self) -> list[dict[str, Any]]:
-        """Every endpoint in the control plane's form, tier after tier."""
+        """Return every endpoint in the form of the control plane's topology file, tier by tier."""
         return [self._node(tier, replica) for tier in TIERS for replica in range(1, self.replicas + 1)]
 
     def _node(self, tier: str, replica: int) -> dict[str, Any]:
-        at = self.address(tier, replica)
-        made: dict[str, Any] = {"id": f"{tier}-{replica}", "role": tier, "admin": f"{at}:{ADMIN}"}
+        address = self.address(tier, replica)
+        node: dict[str, Any] = {"id": f"{tier}-{replica}", "role": tier, "admin": f"{address}:{ADMIN}"}
         if tier != TIERS[0]:
-            # The servers are one process at one address; a client's listener tells which replica was called.
-            home = self.own(tier) if tier == TIERS[-1] else (at, APPLICATION)
-            made |= {"inbound": f"{at}:{INBOUND}", "application": host_port(home)}
+            # The servers are one process at one address; a client's listener identifies the replica that was called.
+            application = self.application(tier) if tier == TIERS[-1] else (address, APPLICATION)
+            node |= {"inbound": f"{address}:{INBOUND}", "application": host_port(application)}
         if CALLS[tier]:
-            made["outbound"] = f"{at}:{OUTBOUND}"
-        return made
+            node["outbound"] = f"{address}:{OUTBOUND}"
+        return node
 
     def added(self, number: int) -> dict[str, Any]:
-        """An endpoint more that callers learn about and do not call: what a push is measured with."""
-        at = self.address("server", MOST_REPLICAS + number)
-        return {"id": f"added-{number}", "role": "server", "inbound": f"{at}:{INBOUND}", "no_traffic": True}
+        """Return a further endpoint that callers learn about but do not call, by which a push is measured."""
+        address = self.address("server", MOST_REPLICAS + number)
+        return {"id": f"added-{number}", "role": "server", "inbound": f"{address}:{INBOUND}", "no_traffic": True}
 
     def proxy_listeners(self) -> list[Endpoint]:
-        """Everything that the sidecars will listen on."""
+        """Return all endpoints on which the sidecars will listen."""
         listeners = []
         for tier in TIERS:
             listeners += self.all(tier, ADMIN)
@@ -127,21 +178,21 @@ class Layout:
 
 
 def free_layout(replicas: int, sidecars: bool, attempts: int = 20) -> Layout:
-    """A layout none of whose addresses is in use; TestbedError when every network that was tried is."""
+    """Return a layout whose addresses are all free; TestbedError if each of ``attempts`` networks is in use."""
     for _ in range(attempts):
         layout = Layout(replicas, f"127.{secrets.randbelow(200) + 20}")
-        wanted = [layout.own("client"), layout.own("server"), *layout.all("client", APPLICATION)]
-        if all(_is_free(*at) for at in (*wanted, *(layout.proxy_listeners() if sidecars else ()))):
+        endpoints = [layout.application("client"), layout.application("server"), *layout.all("client", APPLICATION)]
+        if all(_is_free(*at) for at in (*endpoints, *(layout.proxy_listeners() if sidecars else ()))):
             return layout
     raise TestbedError(
-        f"three tiers of {replicas}: ports {ADMIN}, {OUTBOUND}, {INBOUND} or {APPLICATION} are in use on all of "
-        f"{attempts} loopback networks; is something listening on all addresses (0.0.0.0) at one of them?"
+        f"three tiers of {replicas}: ports {ADMIN}, {OUTBOUND}, {INBOUND} or {APPLICATION} are in use on each of "
+        f"{attempts} loopback networks; stop the program that listens on one of them on all addresses (0.0.0.0)"
     )
 
 
 def _is_free(address: str, port: int) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As servers do it: what is left of an ended deployment (TIME_WAIT) is no obstacle, a listener is.
+        # As servers do: connections of an ended deployment (TIME_WAIT) do not block the address, a listener does.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address, port))
@@ -153,9 +204,9 @@ def _is_free(address: str, port: int) -> bool:
 def topology(
     layout: Layout, identities: Mapping[str, Identity], *, scoped: bool, spread: int, unused: int = 0
 ) -> dict[str, Any]:
-    """The control plane's file: full configuration, or scoped.
+    """Return the control plane's topology file, with full or scoped configuration.
 
-    ``unused`` are services that nobody calls, which full configuration tells every proxy of.
+    Full configuration tells every proxy about all endpoints and about ``unused`` further services.
     """
     return {
         "scope": "scoped" if scoped else "full",
@@ -170,10 +221,10 @@ def topology(
 def client_command(
     own: Endpoint, listeners: Sequence[Endpoint], onward: Sequence[Endpoint], hold_ms: float
 ) -> tuple[str, ...]:
-    """The middle tier: listener i, of a replica each, calls ``onward[i]``, then holds; ``own`` answers the holds.
+    """Return the command of the middle tier: listener i calls ``onward[i]`` and then holds, by a request to ``own``.
 
-    fortio forwards a request to a list of addresses and answers with the status of the first, so the onward call comes
-    first and the client's own hold second: a failure further down is never hidden behind a hold that went well.
+    fortio forwards a request to a list of addresses and answers with the status of the first. So the onward call comes
+    first and the hold second: the hold's success cannot hide a failure further down.
     """
     query = f"echo?delay={hold_ms:g}ms"
     hold = f"http://{host_port(own)}/{query}"
@@ -184,46 +235,47 @@ def client_command(
 
 
 def start(spec: Spec, fleet: Fleet) -> Started:
-    """Start everything, in the order in which it is needed."""
+    """Start the tiers with or without sidecars, each process after those that it depends on."""
     sidecars = has_sidecars(spec.treatment)
     layout = free_layout(spec.load.replicas, sidecars)
     hold_s = float(spec.options.get("hold_ms", HOLD_MS)) / 1e3
     spread = int(spec.options.get("spread", SPREAD)) if sidecars else 0
     endpoints = len(TIERS) * layout.replicas
-    told = Facts(hold_s=2 * hold_s, endpoints=endpoints, proxies=endpoints if sidecars else 0, notes={"spread": spread})
+    proxies = endpoints if sidecars else 0
+    facts = Facts(hold_s=2 * hold_s, endpoints=endpoints, proxies=proxies, notes={"spread": spread})
     _start_apps(spec, fleet, layout, hold_s, sidecars)
     listeners = layout.all("client", APPLICATION)
     if not sidecars:
         ends = dict.fromkeys((listeners[0], listeners[-1]))
         provers = [direct_prover(spec, fleet, "client-app", [at]) for at in ends]
-        return Started(spec.target([fleet.start_fan_out(listeners)]), provers, facts=lambda: told)
+        return Started(spec.target([fleet.start_fan_out(listeners)]), provers, facts=lambda: facts)
     identities = Identities(fleet, TIERS)
-    plane = _start_mesh(spec, fleet, layout, identities, told)
+    plane = _start_mesh(spec, fleet, layout, identities, facts)
     return Started(
         spec.target([fleet.start_fan_out(layout.all("load-generator", OUTBOUND))]),
         _mesh_provers(spec, layout, identities),
-        facts=functools.partial(_pushed, plane, layout, told),
+        facts=functools.partial(_with_pushes, plane, layout, facts),
     )
 
 
 def _start_apps(spec: Spec, fleet: Fleet, layout: Layout, hold_s: float, sidecars: bool) -> None:
     fleet.versions.update(spec.app.versions())
-    server, client = layout.own("server"), layout.own("client")
+    server, client = layout.application("server"), layout.application("client")
     fleet.start("server-app", "app", fortio_server(*server), [server])
     onward = layout.all("client", OUTBOUND) if sidecars else [server] * layout.replicas
     listeners = layout.all("client", APPLICATION)
     child = fleet.start("client-app", "app", client_command(client, listeners, onward, hold_s * 1e3), [client])
-    # fortio goes on when it cannot listen at one of many addresses, so each of them is looked at.
+    # fortio keeps running if it cannot listen on one of many addresses, so check each.
     wait_listening(child, listeners, _START_S)
 
 
-def _start_mesh(spec: Spec, fleet: Fleet, layout: Layout, identities: Identities, told: Facts) -> ControlPlane:
-    """Start the control plane and all sidecars, and note what their start took."""
-    spread, scoped = told.notes["spread"], spec.treatment.has("scoped")
-    made = topology(layout, identities.by_name, scoped=scoped, spread=spread, unused=spec.load.unused_services)
-    plane, bootstraps = controlplane.start(fleet, made)
+def _start_mesh(spec: Spec, fleet: Fleet, layout: Layout, identities: Identities, facts: Facts) -> ControlPlane:
+    """Start the control plane and all sidecars, and add to ``facts`` what their start took."""
+    spread, scoped = facts.notes["spread"], spec.treatment.has("scoped")
+    content = topology(layout, identities.by_name, scoped=scoped, spread=spread, unused=spec.load.unused_services)
+    plane, bootstraps = controlplane.start(fleet, content)
     began = time.monotonic()
-    groups = {f"{tier} sidecars": [n["id"] for n in layout.nodes() if n["role"] == tier] for tier in TIERS}
+    groups = {f"{tier} sidecars": [node["id"] for node in layout.nodes() if node["role"] == tier] for tier in TIERS}
     batch = fleet.start_batch(groups, bootstraps, _CONFIGURE_S)
     spawned_s = time.monotonic() - began
     plane.wait_configured(batch.require_alive, _CONFIGURE_S)
@@ -231,7 +283,7 @@ def _start_mesh(spec: Spec, fleet: Fleet, layout: Layout, identities: Identities
     configured_s = time.monotonic() - began
     stats, plane_pid = plane.stats(), fleet.child("control-plane").pid
     plane_cpu_s = proc.counters(proc.MonitoredProcess("control-plane", "control plane", (plane_pid,))).cpu_s
-    told.notes["start"] = {
+    facts.notes["start"] = {
         "forked": batch.forked,
         "spawned_s": spawned_s,
         "configured_s": configured_s,
@@ -240,7 +292,7 @@ def _start_mesh(spec: Spec, fleet: Fleet, layout: Layout, identities: Identities
         "bytes_by_type": stats["by_type"],
         "pushes": stats["pushes"],
     }
-    told.responses |= {
+    facts.responses |= {
         "config_time_s": configured_s,
         "config_cpu_s": plane_cpu_s,
         "config_bytes": float(stats["bytes_pushed"]),
@@ -248,22 +300,22 @@ def _start_mesh(spec: Spec, fleet: Fleet, layout: Layout, identities: Identities
     return plane
 
 
-def _pushed(plane: ControlPlane, layout: Layout, told: Facts) -> Facts:
-    """What was told at the start, and what a few pushes take now that the load is over."""
+def _with_pushes(plane: ControlPlane, layout: Layout, facts: Facts) -> Facts:
+    """Add endpoints after the load, and return the facts with what these pushes took."""
     pushes = [plane.push(layout.added(number)) for number in range(1, _PUSHES + 1)]
     measured = {
         "push_time_s": statistics.median(push.last_s for push in pushes),
         "push_bytes": float(statistics.median(push.bytes for push in pushes)),
     }
-    notes = told.notes | {"pushes": [asdict(push) for push in pushes]}
-    return replace(told, responses=told.responses | measured, notes=notes)
+    notes = facts.notes | {"pushes": [asdict(push) for push in pushes]}
+    return replace(facts, responses=facts.responses | measured, notes=notes)
 
 
 def _mesh_provers(spec: Spec, layout: Layout, identities: Identities) -> list[Prover]:
     provers: list[Prover] = [lambda phase, _: prove_hops(identities, layout, phase)]
     if unused := spec.load.unused_services:
-        # Its own are the control plane and, but for the generators' tier, the application behind it. With all services
-        # it has those of the tiers beside them, else what its tier calls.
+        # Each sidecar has a cluster for the control plane and, except in the generators' tier, one for its application.
+        # With full configuration it also has those of all services, with scoped only that of the tier that it calls.
         scoped = spec.treatment.has("scoped")
         services = {tier: bool(CALLS[tier]) if scoped else len(TIERS) + unused for tier in TIERS}
         known = {
@@ -275,24 +327,27 @@ def _mesh_provers(spec: Spec, layout: Layout, identities: Identities) -> list[Pr
 
 
 def prove_hops(identities: Identities, layout: Layout, phase: str) -> list[Proof]:
-    """Mutual TLS between the tiers, at the first and the last endpoint of each hop."""
+    """Prove mutual TLS between the tiers, at the first and the last endpoint of each hop."""
     proofs = []
     for caller, called in pairwise(TIERS):
         keys = identities.hop(caller, called)
         for replica in sorted({1, layout.replicas}):
             at = (layout.address(called, replica), INBOUND)
-            proofs += [replace(one, name=f"{one.name}, {called} {replica}") for one in prove_mtls(keys, at, phase)]
+            checked = prove_mtls(keys, at, phase)
+            proofs += [replace(proof, name=f"{proof.name}, {called} {replica}") for proof in checked]
     return proofs
 
 
 def prove_traffic(layout: Layout, requests: int) -> list[Proof]:
-    """Every endpoint of the two called tiers was reached, and together they saw every request."""
+    """Prove that every endpoint of the two called tiers was reached, and that together they received every request."""
     proofs = []
     for tier in TIERS[1:]:
         counts = inbound_counts(layout, tier)
-        quiet = sum(1 for count in counts if count == 0)
-        reached = f"{len(counts) - quiet} of {len(counts)}"
-        proofs.append(Proof(f"traffic at every {tier} endpoint", "after", quiet == 0, "all reached", reached))
+        reached = sum(count > 0 for count in counts)
+        observed = f"{reached} of {len(counts)}"
+        proofs.append(
+            Proof(f"traffic at every {tier} endpoint", "after", reached == len(counts), "all reached", observed)
+        )
         total = sum(counts)
         passed = total >= requests > 0
         proofs.append(
@@ -302,7 +357,7 @@ def prove_traffic(layout: Layout, requests: int) -> list[Proof]:
 
 
 def inbound_counts(layout: Layout, tier: str) -> list[int]:
-    """Requests that each of a tier's sidecars has taken in since it started."""
+    """Return the requests that each sidecar of a tier has received since it started."""
     sidecars = [Proxy(f"sidecar at {at[0]}", at) for at in layout.all(tier, ADMIN)]
     with ThreadPoolExecutor(_READERS) as pool:
         return list(pool.map(carried, sidecars))

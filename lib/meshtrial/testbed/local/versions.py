@@ -1,9 +1,9 @@
-"""Versions of the reference data planes as treatments: an Envoy of the user's own, or a change of its configuration.
+"""Versions of the reference data planes as treatments: another Envoy, or a change of its configuration.
 
-``versions="old=/opt/envoy-1.37,slow=slow.yaml"`` and ``sidecar@old``, ``sidecar@slow``. A file of YAML may hold
+``versions="old=/opt/envoy-1.37,slow=slow.yaml"`` declares ``sidecar@old`` and ``sidecar@slow``. A YAML file may hold
 
 - ``http_filters``: Envoy's HTTP filters, before the server's sidecar calls the application;
-- ``bootstrap``: merged into every proxy's bootstrap, mapping by mapping; a list takes the place of what was there;
+- ``bootstrap``: merged into every proxy's bootstrap, mapping by mapping; a list replaces the one that was there;
 - ``flags``: further command-line flags of every proxy.
 """
 
@@ -23,13 +23,13 @@ from meshtrial.errors import UsageError
 from meshtrial.records.schema import Proof
 from meshtrial.typed import parse_yaml, read
 
-# Data planes that are made of Envoys, and those of them that read HTTP.
+# Data planes that consist of Envoys, and those of them that process HTTP.
 VERSIONED, FILTERED = ("sidecar", "node-proxy", "tcp-pair"), ("sidecar",)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """What a file changes."""
+    """Changes that a file declares."""
 
     http_filters: tuple[Json, ...] = ()
     bootstrap: Json = field(default_factory=dict)
@@ -38,72 +38,72 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Version(Change):
-    """One version."""
+    """A declared version."""
 
     name: str
-    digest: str  # SHA-256 of the file that it is, so that a record says which
-    envoy: Path | None = None  # the program; None for the usual one
+    digest: str  # SHA-256 of the program or file, by which a record identifies it
+    envoy: Path | None = None  # the program; None for the default Envoy
 
     def described(self) -> str:
-        """For the record of a run."""
-        what = native.version_of("envoy", self.envoy) if self.envoy else "configuration"
-        return f"{what} (sha256 {self.digest[:12]})"
+        """Return kind or Envoy version with the digest, for the record of a run."""
+        kind = native.version_of("envoy", self.envoy) if self.envoy else "configuration"
+        return f"{kind} (sha256 {self.digest[:12]})"
 
     def prove(self, pid: int, component: str, phase: str) -> Proof:
-        """A proxy of this version runs this very program."""
-        wanted = (self.envoy or native.find("envoy")).resolve()
+        """Prove that a process runs exactly this version's program."""
+        program = str((self.envoy or native.find("envoy")).resolve())
         try:
-            seen = str(Path(f"/proc/{pid}/exe").readlink())
+            running = str(Path(f"/proc/{pid}/exe").readlink())
         except OSError as error:
-            seen = f"cannot be seen ({error.strerror})"
-        # No path of this machine in a record: that it is the one, or by which name another runs.
-        shown = "this program" if seen == str(wanted) else f"another program, {Path(seen).name}"
-        return Proof(f"version {self.name} of {component}", phase, seen == str(wanted), "this program", shown)
+            running = f"unknown: {error.strerror}"
+        # No path of this machine goes into a record: only whether it is this program, or the other program's name.
+        observed = "this program" if running == program else f"another program, {Path(running).name}"
+        return Proof(f"version {self.name} of {component}", phase, running == program, "this program", observed)
 
 
 def read_versions(text: str) -> dict[str, Version]:
-    """The declared versions by name; UsageError naming the item and what is wrong with it."""
+    """Return the declared versions by name; UsageError names a wrong item and its fault."""
     declared: dict[str, Version] = {}
     for item in split_list(text):
-        name, separator, where = (part.strip() for part in item.partition("="))
-        if not separator or not name or not where:
+        name, separator, path = (part.strip() for part in item.partition("="))
+        if not separator or not name or not path:
             raise UsageError(f"versions: {item!r} is not NAME=PATH")
         if name in declared or name in APPS:
-            why = "is declared twice" if name in declared else "is what an application is called; take another name"
-            raise UsageError(f"versions: {name} {why}")
-        declared[name] = _version(name, Path(where).expanduser())
+            reason = "is declared twice" if name in declared else "is the name of an application; choose another name"
+            raise UsageError(f"versions: {name} {reason}")
+        declared[name] = _version(name, Path(path).expanduser())
     return declared
 
 
 def of(treatment: Treatment, declared: Mapping[str, Version]) -> Version | None:
-    """The version that a treatment names; None where it names none.
+    """Return the version that a treatment names; None if it names none.
 
-    UsageError for one that is not declared, or that this data plane cannot have.
+    Raise UsageError for one that is not declared, or that this data plane cannot have.
     """
     if not treatment.version:
         return None
-    understood = f"treatment {treatment.name}: understood as version {treatment.version} of {treatment.dataplane}"
+    prefix = f"treatment {treatment.name}: version {treatment.version} of {treatment.dataplane}"
     if treatment.dataplane not in VERSIONED:
         raise UsageError(
-            f"{understood}; only {', '.join(VERSIONED)} have versions, and an app of yours is written @@NAME"
+            f"{prefix}: only {', '.join(VERSIONED)} have versions; an application of your own is written @@NAME"
         )
     if treatment.version not in declared:
         known = ", ".join(declared) or "none"
-        raise UsageError(f"{understood}; declared are {known}; say versions={treatment.version}=PATH")
+        raise UsageError(f"{prefix} is not declared (declared: {known}); add versions={treatment.version}=PATH")
     version = declared[treatment.version]
-    bare = treatment.dataplane not in FILTERED or treatment.has("client-only")
-    if version.http_filters and bare:
-        raise UsageError(f"{understood}; its http_filters need the server's sidecar, which reads HTTP")
+    without_http = treatment.dataplane not in FILTERED or treatment.has("client-only")
+    if version.http_filters and without_http:
+        raise UsageError(f"{prefix}: its http_filters need the server's sidecar, which processes HTTP")
     return version
 
 
 def merged(base: Json, change: Mapping[str, Any]) -> Json:
-    """``base`` with ``change`` in it, mapping by mapping."""
-    whole = dict(base)
+    """Return ``base`` with ``change`` merged into it, mapping by mapping."""
+    result = dict(base)
     for key, value in change.items():
-        both = isinstance(value, Mapping) and isinstance(whole.get(key), dict)
-        whole[key] = merged(whole[key], value) if both else value
-    return whole
+        both = isinstance(value, Mapping) and isinstance(result.get(key), dict)
+        result[key] = merged(result[key], value) if both else value
+    return result
 
 
 def _version(name: str, path: Path) -> Version:
@@ -114,7 +114,7 @@ def _version(name: str, path: Path) -> Version:
     digest = hashlib.sha256(content).hexdigest()
     if path.suffix in (".yaml", ".yml", ".json"):
         return _changed(name, path, content, digest)
-    native.version_of("envoy", path)  # says what is wrong with a file that is no Envoy
+    native.version_of("envoy", path)  # raises with the reason if the file is no Envoy
     return Version(name=name, digest=digest, envoy=path.resolve())
 
 
@@ -125,7 +125,7 @@ def _changed(name: str, path: Path, content: bytes, digest: str) -> Version:
     except UsageError as error:
         raise UsageError(f"versions: {name}={path}: {error}") from None
     if not data:
-        raise UsageError(f"versions: {name}={path}: changes nothing; it may hold http_filters, bootstrap, flags")
+        raise UsageError(f"versions: {name}={path}: the file changes nothing; write http_filters, bootstrap or flags")
     if not all("name" in item for item in change.http_filters):
-        raise UsageError(f"versions: {name}={path}: each of http_filters has a name, as Envoy takes it")
+        raise UsageError(f"versions: {name}={path}: each item of http_filters needs a name, as in Envoy")
     return Version(name=name, digest=digest, **vars(change))

@@ -1,8 +1,7 @@
-"""Probes on the wire: what a listener answers to the right peer, the wrong peer, and plain text.
+"""Probes on the wire: how a listener answers the right peer, the wrong peer, and plain text.
 
-Each probe opens a connection of its own, because a kept-alive connection stays on the policy it was
-opened under. With TLS 1.3 a server refuses a client certificate only after the client's handshake is
-done, so every probe waits for an answer before it calls itself accepted.
+Each probe opens a new connection, because an open connection keeps the policy under which it was opened. With TLS 1.3
+a server refuses a client certificate only after the client's handshake is done, so every probe waits for an answer.
 """
 
 from __future__ import annotations
@@ -23,23 +22,23 @@ from meshtrial.errors import TestbedError
 
 _H2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 _TIMEOUT_S = 3.0
-# Not compressed, length 0 (gRPC over HTTP/2, "Length-Prefixed-Message").
+# An uncompressed message of length 0 (gRPC over HTTP/2, "Length-Prefixed-Message").
 _EMPTY_MESSAGE = b"\x00" * 5
 _NO_GRPC = -1
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a probe saw."""
+    """Result of a probe."""
 
-    accepted: bool  # the peer spoke the protocol with us
-    peer: str  # SPIFFE name in the peer's certificate, empty where there is none
+    accepted: bool  # True if the peer spoke the protocol with us
+    peer: str  # SPIFFE name in the peer's certificate; empty if there is none
     detail: str  # for the report
 
 
 @dataclass(frozen=True)
 class HttpAnswer:
-    """Status and headers of one plain HTTP request; status 0 when the connection failed."""
+    """Status and headers of one plain HTTP request; status 0 if the connection failed."""
 
     status: int
     headers: dict[str, str]
@@ -47,9 +46,9 @@ class HttpAnswer:
 
 
 def speak_h2(address: str, port: int, identity: Identity | None = None, *, present: bool = True) -> Answer:
-    """Open HTTP/2 and wait for its SETTINGS: over mutual TLS, over TLS that presents no certificate, or in plain text.
+    """Open HTTP/2 and wait for its SETTINGS: over TLS with an identity, in plain text without one.
 
-    With an identity it is TLS, verified by the identity's authority; ``present`` says whether its certificate is shown.
+    The identity's authority verifies the server; ``present`` decides whether the identity's certificate is presented.
     """
     peer = ""
     try:
@@ -71,7 +70,7 @@ def http_get(
     method: str = "GET",
     body: bytes | None = None,
 ) -> HttpAnswer:
-    """One plain HTTP/1.1 request on a fresh connection."""
+    """Send one plain HTTP/1.1 request on a new connection."""
     connection = http.client.HTTPConnection(address, port, timeout=_TIMEOUT_S)
     try:
         connection.request(method, path, body, dict(headers) | {"Connection": "close"})
@@ -87,10 +86,10 @@ def http_get(
 def grpc_call(
     address: str, port: int, path: str, headers: tuple[tuple[str, str], ...] = (), method: str = "POST"
 ) -> HttpAnswer:
-    """One gRPC call with an empty message through a proxy that takes HTTP/1.1; ``status`` is gRPC's.
+    """Send one gRPC call with an empty message through a proxy that accepts HTTP/1.1; ``status`` is gRPC's.
 
-    A proxy's own refusal of a gRPC call is HTTP 200 with ``grpc-status`` among the headers; an answer of the
-    application carries its status in trailers, which HTTP/1.1 drops, so an answer without one is status 0.
+    A proxy refuses a gRPC call with HTTP 200 and ``grpc-status`` among the headers. The application's answer has its
+    status in trailers, which HTTP/1.1 drops, so an answer without a status is status 0.
     """
     sent = (*headers, ("Content-Type", "application/grpc"), ("TE", "trailers"))
     answer = http_get(address, port, path, sent, method, _EMPTY_MESSAGE)
@@ -108,22 +107,22 @@ def ask_json(
     body: Json | list[Json] | None = None,
     timeout_s: float = _TIMEOUT_S,
 ) -> Json:
-    """A JSON object from one of our own components; TestbedError when it refuses or is silent."""
+    """Return a JSON object from one of the project's own programs; TestbedError if it refuses or does not answer."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(network.url(at[0], f"{at[1]}{path}"), data, method=method)
     try:
         with network.ask(request, timeout_s) as answer:
-            told: Json = json.load(answer)
-            return told
+            content: Json = json.load(answer)
+            return content
     except urllib.error.HTTPError as error:
         raise TestbedError(f"{who}: {method} {path}: {error.read().decode(errors='replace')}") from None
     except (OSError, ValueError) as error:
-        raise TestbedError(f"{who}: {method} {path} does not answer ({error})") from None
+        raise TestbedError(f"{who}: {method} {path} was not answered ({error})") from None
 
 
 def _client_context(identity: Identity, present: bool) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # The name is in the URI SAN, which the caller compares; the chain is verified here.
+    # The caller compares the name in the URI SAN; only the chain is verified here.
     context.check_hostname = False
     context.load_verify_locations(identity.authority)
     if present:

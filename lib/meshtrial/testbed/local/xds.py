@@ -1,10 +1,10 @@
-"""Sidecars that a control plane configures while they are called: what it is told is obeyed some time later.
+"""Sidecars whose control plane changes their configuration under load: how long a change takes to reach requests.
 
     load generator -> fan-out -> [2 clients' sidecars] -> [a sidecar before each of two versions of the application]
 
-The control plane is our own (``xds-server``), so a delay of known size can be put into it, and a change that changes
-nothing: the first is to be found again, of the second nothing is to be found. Limits: no debouncing and no admission,
-as real control planes have them, so this shows what the instrument and Envoy add to those, and is no mesh's number.
+The control plane is the project's own (``xds-server``). A known delay can be added to its pushes, which the measurement
+must find, or a change can be empty, of which it must find nothing. Limits: unlike real control planes it neither
+debounces changes nor checks them, so its times describe the instrument and Envoy, not a mesh.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from meshtrial.design.changes import CHANGES, SECOND_STATUS
 from meshtrial.design.study import Load, Treatment
 from meshtrial.envoy.bootstrap import Json, Proxy
 from meshtrial.errors import TestbedError, UsageError
-from meshtrial.load.obeyed import ChangeTime
+from meshtrial.load.propagation import ChangeTime
 from meshtrial.records.schema import Proof
 from meshtrial.testbed.base import Facts
 from meshtrial.testbed.local import controlplane, wire
@@ -25,29 +25,29 @@ from meshtrial.testbed.local.fleet import Fleet, envoy_command, host_port
 from meshtrial.testbed.local.proofs import Keys, counter_prover, make_keys, prove_mtls
 from meshtrial.testbed.local.sockets import Endpoint, wait_listening
 
-UNCHANGED = "unchanged"  # the control plane is told what it knows, and pushes it
+UNCHANGED = "unchanged"  # the control plane pushes its present configuration again
 DELAY = "push-delay-"
 FEATURES = (rf"{DELAY}[1-9]\d{{0,3}}ms", UNCHANGED)
 CLIENTS = 2
 _VERSIONS = ("first", "second")
 _ROLES = ("client", *_VERSIONS, "other")
 _CONFIGURE_S = 60.0
-# Documentation addresses (RFC 5737) of a service that nobody calls: what churn changes.
+# Documentation addresses (RFC 5737) of an unused service, which background changes exchange.
 _OTHERS = ("192.0.2.1:80", "192.0.2.2:80")
 
 
 def check(treatment: Treatment, load: Load) -> None:
-    """Refuse what the two versions are not made for."""
+    """Raise UsageError for applications, protocols and sizes that the two versions do not support."""
     if load.protocol != "http1" or load.replicas > 1 or treatment.app not in ("", "echo"):
-        raise UsageError(f"treatment {treatment.name}: has two versions of the app echo over http1, and no copies")
+        raise UsageError(f"treatment {treatment.name}: it runs two versions of the app echo; use http1 and no replicas")
     if load.response_bytes:
-        raise UsageError(f"treatment {treatment.name}: its versions answer as they do; leave response_bytes out")
+        raise UsageError(f"treatment {treatment.name}: the size of its answers is fixed; leave out response_bytes")
 
 
 def start(spec: Spec, fleet: Fleet) -> Started:
-    """The application in two versions, the control plane, its sidecars, and one address in front of the clients'."""
+    """Start two versions of the application, the control plane, the sidecars, and a fan-out before the clients."""
     if spec.app.name != "echo":
-        raise UsageError(f"treatment {spec.treatment.name}: has two versions of the app echo, no other")
+        raise UsageError(f"treatment {spec.treatment.name}: it runs two versions of the app echo; set app=echo")
     keys = make_keys(fleet)
     second = ("-echo-server-default-params", f"status={SECOND_STATUS}")
     versions = [spec.start_app(fleet)[0], spec.start_app(fleet, 1, second)[0]]
@@ -55,10 +55,11 @@ def start(spec: Spec, fleet: Fleet) -> Started:
     outbound = [fleet.new_endpoint() for _ in range(CLIENTS)]
     clients = [Proxy(f"client-{number}", fleet.new_endpoint()) for number, _ in enumerate(outbound, start=1)]
     servers = [Proxy(f"{name}-1", fleet.new_endpoint()) for name in _VERSIONS]
-    calling = zip(clients, outbound, strict=True)
-    called = zip(servers, _VERSIONS, inbound, versions, strict=True)
-    nodes = [_node(proxy, "client", outbound=at) for proxy, at in calling]
-    nodes += [_node(proxy, role, inbound=at, application=app) for proxy, role, at, app in called]
+    nodes = [_node(proxy, "client", outbound=at) for proxy, at in zip(clients, outbound, strict=True)]
+    nodes += [
+        _node(proxy, role, inbound=at, application=app)
+        for proxy, role, at, app in zip(servers, _VERSIONS, inbound, versions, strict=True)
+    ]
     nodes.append(_other(0))
     unused = {"extra_services": spec.load.unused_services, "extra_endpoints": UNUSED_ENDPOINTS}
     plane = _start_plane(spec, fleet, {"roles": _roles(keys), "nodes": nodes, **unused}, [*clients, *servers])
@@ -69,8 +70,10 @@ def start(spec: Spec, fleet: Fleet) -> Started:
         "requests through the servers' sidecars": (servers, ["http.inbound.downstream_rq_total"]),
     }
     services = len(_ROLES) + spec.load.unused_services
-    # Beside them a client's has the control plane, and a server's the application too.
-    known = {proxy.name: (proxy.admin, own + services) for own, side in ((1, clients), (2, servers)) for proxy in side}
+    # A client's sidecar has one more cluster, of the control plane; a server's has that and the application's.
+    known = {proxy.name: (proxy.admin, services + 1) for proxy in clients}
+    known |= {proxy.name: (proxy.admin, services + 2) for proxy in servers}
+    changes = _Changes(plane, nodes, unchanged=spec.treatment.has(UNCHANGED))
     return Started(
         spec.target([entry]),
         [
@@ -79,27 +82,27 @@ def start(spec: Spec, fleet: Fleet) -> Started:
             lambda phase, _: prove_known(known, phase),
             counter_prover(counters, per_request=1),
         ],
-        _Changes(plane, nodes, unchanged=spec.treatment.has(UNCHANGED)),
-        lambda: Facts(notes={"pushed": {kind: sent["pushes"] for kind, sent in plane.stats()["by_type"].items()}}),
+        changes=tuple(CHANGES),
+        change=changes.change,
+        background_change=changes.background_change,
+        facts=lambda: Facts(
+            notes={"pushed": {kind: sent["pushes"] for kind, sent in plane.stats()["by_type"].items()}}
+        ),
     )
 
 
 class _Changes:
-    """What the control plane is told under load."""
+    """Changes that the control plane makes under load."""
 
     def __init__(self, plane: ControlPlane, nodes: Sequence[Json], *, unchanged: bool) -> None:
         self._plane = plane
         self._unchanged = unchanged
         by_role = {node["role"]: node for node in nodes}
-        # Of one identity, so that the second version may stand in for the first.
+        # Both have one identity, so that the second version can replace the first.
         self._endpoints = [by_role["first"], by_role["second"] | {"id": "moved", "role": "first"}]
 
-    def changes(self) -> tuple[str, ...]:
-        """All that there are."""
-        return tuple(CHANGES)
-
     def change(self, change: str, on: bool) -> ChangeTime:
-        """Tell it; the moment at which it took that is its own, by the same clock as everything here."""
+        """Make a change; its time is the control plane's own, by the clock that all processes here share."""
         on = on and not self._unchanged
         path: str
         body: Json | list[Json] | None = None
@@ -111,13 +114,13 @@ class _Changes:
             path = f"/authorization?role=first&allowed={'false' if on else 'true'}"
         return ChangeTime(self._plane.change(path, body), 0.0)
 
-    def churn(self, number: int) -> None:
-        """Exchange the endpoint of the service that nobody calls; every sidecar is told."""
+    def background_change(self, number: int) -> None:
+        """Exchange the endpoint of the unused service, which the control plane announces to every sidecar."""
         self._plane.change("/endpoints?service=other", [_other(number)])
 
 
 def _start_plane(spec: Spec, fleet: Fleet, topology: Json, proxies: Sequence[Proxy]) -> ControlPlane:
-    """The control plane and its sidecars, configured."""
+    """Start the control plane and its sidecars, and wait until they are configured."""
     delays = [name.removeprefix(DELAY) for name in spec.treatment.features if name.startswith(DELAY)]
     more = [part for delay in delays for part in ("-push-delay", delay)]
     plane, bootstraps = controlplane.start(fleet, topology, *more)
@@ -136,7 +139,7 @@ def _start_plane(spec: Spec, fleet: Fleet, topology: Json, proxies: Sequence[Pro
 
 
 def _roles(keys: Keys) -> Json:
-    # One identity of all that is called: the second version may stand in for the first.
+    # All called roles have one identity, so that the second version can replace the first.
     called = {name: controlplane.role(keys.server, "", guarded=name in _VERSIONS) for name in _ROLES[1:]}
     return called | {"client": controlplane.role(keys.client, "first", guarded=False)}
 
@@ -151,10 +154,10 @@ def _other(number: int) -> Json:
 
 
 def _prove_versions(spec: Spec, entry: Endpoint, versions: Sequence[Endpoint], phase: str) -> list[Proof]:
-    """Each version answers with its own status, and the first of them is what is called now."""
-    asked = {"first version": (versions[0], 200), "second version": (versions[1], int(SECOND_STATUS))}
-    asked["version that is called"] = (entry, 200)
-    answers = {name: (wire.http_get(*at, spec.app.path), status) for name, (at, status) in asked.items()}
+    """Prove that each version answers with its own status, and that requests now go to the first."""
+    probes = {"first version": (versions[0], 200), "second version": (versions[1], int(SECOND_STATUS))}
+    probes["version that is called"] = (entry, 200)
+    answers = {name: (wire.http_get(*at, spec.app.path), status) for name, (at, status) in probes.items()}
     return [
         Proof(name, phase, answer.status == status, f"HTTP {status}", answer.detail)
         for name, (answer, status) in answers.items()

@@ -6,7 +6,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// StopGRPC lets calls in flight finish for Grace, then closes. Streams that never end are cut.
+// StopGRPC lets calls in flight finish for Grace, then closes. Endless streams are cut.
 func StopGRPC(server *grpc.Server) {
 	cut := time.AfterFunc(Grace, server.Stop)
 	defer cut.Stop()

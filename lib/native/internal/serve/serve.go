@@ -1,5 +1,5 @@
-// Package serve is what every program here does alike: flags with -version, listening only where it was told to,
-// one line that says it is ready, a graceful end on SIGTERM and SIGINT, and exit codes.
+// Package serve has what the programs of this module share: flags with -version, listening only on explicit addresses,
+// one line that reports readiness, a graceful end on SIGTERM and SIGINT, and exit codes.
 package serve
 
 import (
@@ -19,23 +19,22 @@ import (
 	"time"
 )
 
-// Version is the version of all the programs in this module.
+// Version is the version of all programs in this module.
 const Version = "0.1.0"
 
-// Grace is how long a program that was told to end waits for what is in flight.
+// Grace is how long a program waits for requests in flight after it was asked to end.
 const Grace = 3 * time.Second
 
-// errDone says that flags asked for output only (-version, -help), which has been given.
+// errDone reports that the flags asked only for output (-version, -help), which has been printed.
 var errDone = errors.New("done")
 
-// usageError is an error of whoever started the program: exit code 2.
+// usageError is a mistake in the program's flags: exit code 2.
 type usageError struct{ error }
 
-// Usagef makes an error that ends the program with exit code 2.
+// Usagef returns an error that ends the program with exit code 2.
 func Usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// Main runs a program until it ends or is told to by SIGTERM or SIGINT, and exits.
-// A second signal ends it at once.
+// Main runs a program until it ends, or until SIGTERM or SIGINT, and exits. A second signal ends it at once.
 func Main(name string, run func(ctx context.Context, args []string, out io.Writer) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
@@ -53,8 +52,8 @@ func Main(name string, run func(ctx context.Context, args []string, out io.Write
 	}
 }
 
-// Parse reads args into flags and refuses what is left over. With -version it prints the program's version, and that
-// of the linked modules whose paths are given, since they decide what is measured.
+// Parse reads args into flags and refuses further arguments. With -version it prints the versions of the program and of
+// the given linked modules, which influence what is measured.
 func Parse(flags *flag.FlagSet, args []string, out io.Writer, modules ...string) error {
 	version := flags.Bool("version", false, "print the version and exit")
 	flags.SetOutput(io.Discard)
@@ -92,7 +91,7 @@ func versionLine(name string, modules []string) string {
 	return line + " " + info.GoVersion
 }
 
-// Listen opens a TCP listener at host:port. The host must be there: an empty one would mean every interface.
+// Listen opens a TCP listener at host:port. An empty host is refused, because it would mean every interface.
 func Listen(address string) (net.Listener, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -104,7 +103,7 @@ func Listen(address string) (net.Listener, error) {
 	return net.Listen("tcp", address)
 }
 
-// Ready prints the one line that tells whoever started the program where it listens (which matters for port 0).
+// Ready prints one line with the addresses on which the program listens, which a caller needs for port 0.
 func Ready(out io.Writer, name string, listeners map[string]net.Listener) error {
 	line := map[string]any{"ready": name, "pid": os.Getpid()}
 	for role, listener := range listeners {
@@ -126,7 +125,7 @@ func HTTP(ctx context.Context, listener net.Listener, server *http.Server) error
 	grace, cancel := context.WithTimeout(context.Background(), Grace)
 	defer cancel()
 	if err := server.Shutdown(grace); err != nil {
-		return server.Close() // keep-alive clients that never go away are no failure
+		return server.Close() // idle keep-alive clients are not a failure
 	}
 	return nil
 }

@@ -44,9 +44,9 @@ def test_calls_that_the_end_of_a_run_by_time_broke_off_are_no_failures(read, who
 
 def test_percentiles_may_be_of_errors_too(read, whole):
     whole |= {"count": 2_000_000, "errorDistribution": {"x": 1}}
-    assert not any("failed requests are inside" in note for note in read(whole).notes)
+    assert not any("include failed requests" in note for note in read(whole).notes)
     whole["options"]["count-errors"] = True
-    assert "failed requests are inside the quantiles" in read(whole).notes[-1]
+    assert "include failed requests" in read(whole).notes[-1]
 
 
 def test_beyond_a_million_calls_its_own_percentiles(read, whole):

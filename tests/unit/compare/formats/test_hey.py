@@ -28,16 +28,12 @@ def test_failures_with_and_without_an_answer(read, fixture_text):
     found = read(text)
     assert found.responses["requests"] == 320
     assert found.responses["error_ratio"] == pytest.approx(30 / 320)
-    assert "failed requests are inside the quantiles" in found.notes[-1]
+    assert "include failed requests" in found.notes[-1]
 
 
 def test_a_run_without_an_answer(refused, fixture_text):
     text = fixture_text("hey.txt").replace("0.0006 secs", " NaN secs").replace("  [200]\t300 responses\n", "")
     refused(text + "Error distribution:\n  [6]\tconnection refused\n")
-
-
-def test_a_text_that_was_cut_off(refused, fixture_text):
-    refused(fixture_text("hey.txt").partition("Status code")[0])
 
 
 def test_beyond_a_million_requests_hey_divides_by_too_few(read, fixture_text):
@@ -54,7 +50,7 @@ def test_every_answer_of_the_csv(read):
     assert found.responses["latency_max_s"] == 0.0037
     assert (found.responses["requests"], found.responses["error_ratio"]) == (20, 0)
     assert found.responses["achieved_rps"] == pytest.approx(20 / 0.1034)  # the last began at 0.1014 s, took 2 ms
-    assert "without an answer are not in hey's CSV" in found.notes[0]
+    assert "without a response are not in hey's CSV" in found.notes[0]
 
 
 def test_an_older_csv_has_no_status(read, fixture_text):

@@ -13,6 +13,7 @@ from meshtrial.compare.formats.latencies import (
     Counts,
     Reading,
     Requests,
+    Summary,
     of_counts,
     of_percentiles,
     of_requests,
@@ -59,7 +60,7 @@ def test_counts_that_cannot_be(ends, counts):
 
 def test_percentiles_stand_as_they_are():
     read = {"p50": Reading(0.001, 1e-4), "p99": Reading(0.002), "p42": Reading(5.0)}
-    found = of_percentiles(SOURCE, read, 100, 1.0, mean=Reading(0.0012), largest=Reading(0.003, 1e-3))
+    found = of_percentiles(SOURCE, read, 100, 1.0, Summary(None, Reading(0.0012), Reading(0.003, 1e-3)))
     assert found.values == {
         "latency_p50_s": 0.001,
         "latency_p99_s": 0.002,
@@ -78,20 +79,16 @@ def test_a_higher_percentile_may_be_smaller_by_its_digits_alone():
         of_percentiles(SOURCE, {"p50": Reading(0.0013, 1e-4), "p90": Reading(0.0010, 1e-4)}, 100, 1.0)
 
 
-@pytest.mark.parametrize(("p99", "mean"), [(0.002, 0.0031), (0.0031, 0.001)])
-def test_nothing_is_above_the_maximum_by_more_than_its_digits(p99, mean):
-    found = {"p50": Reading(0.001), "p99": Reading(p99)}
-    of_percentiles(SOURCE, found, 100, 1.0, mean=Reading(mean), largest=Reading(0.003, 1e-4))
+@pytest.mark.parametrize(
+    ("p50", "p99", "mean"),
+    [(0.001, 0.002, 0.0031), (0.001, 0.0031, 0.001), (0.0011, 0.002, 0.0009), (0.0009, 0.002, 0.0011)],
+)
+def test_nothing_is_beyond_the_ends_by_more_than_their_digits(p50, p99, mean):
+    percentiles = {"p50": Reading(p50), "p99": Reading(p99)}
+    rounded = Summary(Reading(0.001, 1e-4), Reading(mean), Reading(0.003, 1e-4))
+    of_percentiles(SOURCE, percentiles, 100, 1.0, rounded)
     with refused(InputFileError):
-        of_percentiles(SOURCE, found, 100, 1.0, mean=Reading(mean), largest=Reading(0.003))
-
-
-@pytest.mark.parametrize(("p50", "mean"), [(0.0011, 0.0009), (0.0009, 0.0011)])
-def test_nothing_is_below_the_minimum_by_more_than_its_digits(p50, mean):
-    found = {"p50": Reading(p50), "p99": Reading(0.002)}
-    of_percentiles(SOURCE, found, 100, 1.0, smallest=Reading(0.001, 1e-4), mean=Reading(mean))
-    with refused(InputFileError):
-        of_percentiles(SOURCE, found, 100, 1.0, smallest=Reading(0.001), mean=Reading(mean))
+        of_percentiles(SOURCE, percentiles, 100, 1.0, Summary(Reading(0.001), Reading(mean), Reading(0.003)))
 
 
 def test_counts_lie_between_the_smallest_and_the_largest_latency():

@@ -1,6 +1,5 @@
 """A file that is not known yet: JSON or not, lines, rows, and where it is cut off."""
 
-import itertools
 from pathlib import Path
 
 import pytest
@@ -61,22 +60,3 @@ def test_lines_that_hold_something():
 def test_rows_with_and_without_a_header():
     assert [row.data for row in of(b"a,b\n1,2\n\n3,4\n").rows("CSV")] == [{"a": "1", "b": "2"}, {"a": "3", "b": "4"}]
     assert [row.data for row in of(b'1,"x,\ny",3\n').rows("CSV", ("a", "b"))] == [{"a": "1", "b": "x,\ny"}]
-
-
-@pytest.mark.parametrize(
-    ("data", "names"),
-    [
-        (b"a,b\n1\n", ()),
-        (b"a,b\n1,2,3\n", ()),
-        (b"1\n", ("a", "b")),
-        (b"1,2", ("a", "b")),
-        (
-            b"a,b\n\xff,2\n",
-            (),
-        ),
-    ],
-    ids=itertools.count(),
-)
-def test_a_table_that_is_not_whole(data, names):
-    with refused(InputFileError):
-        list(of(data).rows("CSV", names))

@@ -27,7 +27,7 @@ def test_failed_requests_are_told_by_their_status(read, fixture_text):
     found = read("\n".join(map(json.dumps, lines)) + "\n")
     assert found.responses["error_ratio"] == pytest.approx(2 / 20)
     assert found.responses["latency_max_s"] == pytest.approx(1939.044e-6)  # the slowest was one of them
-    assert not any("failed requests are inside" in note for note in found.notes)
+    assert not any("include failed requests" in note for note in found.notes)
 
 
 def test_a_report_is_one_number_a_run(read):
@@ -47,7 +47,7 @@ def test_failed_requests_are_inside_a_reports_percentiles(read, fixture_text):
     report = json.loads(fixture_text("vegeta-report.json")) | {"status_codes": {"200": 270, "503": 20, "0": 10}}
     found = read(report)
     assert found.responses["error_ratio"] == pytest.approx(0.1)
-    assert "failed requests are inside the quantiles" in found.notes[-1]
+    assert "include failed requests" in found.notes[-1]
 
 
 def test_a_histogram_is_as_coarse_as_its_buckets(read):
@@ -64,13 +64,7 @@ def test_no_quantile_is_taken_from_the_bucket_without_an_end(read, refused, fixt
     found = read(beyond)
     assert "latency_p90_s" in found.responses  # 297 of 330 lie before it
     assert {"latency_p95_s", "latency_p99_s", "latency_max_s"}.isdisjoint(found.responses)
-    assert "buckets that go further" in found.further
     refused(text.partition("[5ms,")[0])
-
-
-@pytest.mark.parametrize(("name", "named"), [("vegeta.json", (20, "vegeta")), ("vegeta.csv", ("CSV", "vegeta"))])
-def test_a_stream_that_was_cut_off(refused, fixture_text, name, named):
-    assert missing(refused(fixture_text(name)[:-100]), [*named]) == []
 
 
 @pytest.mark.parametrize("name", ["vegeta.json", "vegeta.csv"])

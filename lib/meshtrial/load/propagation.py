@@ -1,0 +1,172 @@
+"""Propagation of a change to requests: until the first request follows it, and until all do.
+
+Only requests sent after a change and answered before the next one count, because a request in flight may have met
+either state. A time ends with an answer, as a request can meet the change at any moment of its flight. It is therefore
+too long by at most that request's latency and one interval between two sends, and as uncertain as the moment of the
+change. A change that no request followed, or that found nothing to change, has no time.
+"""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import Any
+
+import polars as pl
+
+from meshtrial.design.changes import FIRST, LABELS, REFUSED, SECOND, SECOND_STATUS, ChangeStep, names, steps
+from meshtrial.design.load import ChangesUnderLoad
+from meshtrial.errors import RecordError, TestbedError
+from meshtrial.load import failures
+from meshtrial.load.ingest import Measurement
+from meshtrial.records.schema import GateResult
+
+
+@dataclass(frozen=True)
+class ChangeTime:
+    """When a control plane accepted a change, by the generators' clock."""
+
+    unix_s: float
+    error_s: float  # the true time differs by at most this
+
+
+@dataclass(frozen=True)
+class AppliedChange:
+    """A change that was made."""
+
+    step: ChangeStep
+    time: ChangeTime
+
+
+@dataclass(frozen=True)
+class Propagation:
+    """How requests followed one change until the next."""
+
+    name: str  # of its responses
+    at_s: float  # when the change was accepted, by the requests' clock
+    error_s: float  # of `at_s`
+    until_s: float  # start of the last request before the next change, or of the load
+    sent: int
+    as_before: int  # requests that did not follow it yet
+    first_s: float | None  # from the change to the first answer that followed it; None if none did
+    all_s: float | None  # to the first answer after the last request that did not follow; None if the last did not
+    # Failed requests by kind that ended before the next change, including those in flight when this one came; for
+    # denials and permissions the refusals too.
+    failed: Mapping[str, int] = field(default_factory=dict)
+
+
+def measure(requests: pl.DataFrame, applied: Sequence[AppliedChange], start_unix_s: float) -> tuple[Propagation, ...]:
+    """Return the propagation of each change, by the requests sent after it and answered before the next.
+
+    ``requests`` have the columns of :data:`meshtrial.load.quantiles.COLUMNS`, with starts relative to ``start_unix_s``.
+    Raise TestbedError if no request was sent after a change.
+    """
+    sent = requests.filter(pl.col("actual_start_s").is_not_null())
+    answer = (
+        pl.when(~pl.col("ok").fill_null(True))
+        .then(pl.lit(REFUSED))
+        .when(pl.col("code") == SECOND_STATUS)
+        .then(pl.lit(SECOND))
+        .otherwise(pl.lit(FIRST))
+    )
+    ended = pl.col("actual_start_s") + pl.col("latency_s")
+    sent = sent.with_columns(answer.alias("answer"), ended.alias("ended_s"))
+    moments = [change.time.unix_s - start_unix_s for change in applied]
+    periods = [*itertools.pairwise([-math.inf, *moments, math.inf])]
+    inside = [sent.filter(pl.col("actual_start_s") >= begin, pl.col("ended_s") < end) for begin, end in periods]
+    # A change may break requests in flight.
+    ended_in = [sent.filter(pl.col("ended_s").is_between(*period, closed="left")) for period in periods]
+    return tuple(
+        replace(_measure_one(change, at_s, *both), failed=failures.count(ended))
+        for change, at_s, both, ended in zip(applied, moments, itertools.pairwise(inside), ended_in[1:], strict=True)
+    )
+
+
+def _measure_one(change: AppliedChange, at_s: float, earlier: pl.DataFrame, inside: pl.DataFrame) -> Propagation:
+    step = change.step
+    if inside.is_empty():
+        raise TestbedError(f"change {step.name}: no request was sent after it; lengthen change_every_s, or raise rps")
+    before = inside.filter(answer=step.before)["actual_start_s"]
+    after = inside.filter(answer=step.after)
+    if not (earlier["answer"] == step.before).any():
+        # The state before was never in force, so the change did not bring about the state after it.
+        after = after.clear()
+    last = before.max()
+    settled = after if last is None else after.filter(pl.col("actual_start_s") > last)
+    return Propagation(
+        name=step.name,
+        at_s=at_s,
+        error_s=change.time.error_s,
+        until_s=float(inside["actual_start_s"].max()),  # type: ignore[arg-type]
+        sent=inside.height,
+        as_before=before.len(),
+        first_s=_first_answer(after, at_s),
+        all_s=_first_answer(settled, at_s),
+    )
+
+
+def _first_answer(requests: pl.DataFrame, at_s: float) -> float | None:
+    return None if requests.is_empty() else float(requests["ended_s"].min()) - at_s  # type: ignore[arg-type]
+
+
+def with_responses(measurement: Measurement, changes: Sequence[Propagation], load: ChangesUnderLoad) -> Measurement:
+    """Return the measurement with the responses of its changes, see :func:`medians`.
+
+    ``failed_requests`` leaves out the periods of denials and permissions, in which requests are meant to fail.
+    """
+    values = medians(changes, load)
+    error_s = max(change.error_s for change in changes)
+    bounds = dict.fromkeys(values, error_s + 1 / load.rps)
+    denials = {step.name for step in steps(load.changes) if step.failing}
+    failed = sum(sum(change.failed.values()) for change in changes if change.name not in denials)
+    values |= {"failed_requests": float(failed), "change_error_s": error_s}
+    return replace(
+        measurement,
+        responses={**measurement.responses, **values},
+        bounds={**measurement.bounds, **bounds},
+    )
+
+
+def medians(changes: Sequence[Propagation], load: ChangesUnderLoad) -> dict[str, float]:
+    """Return a run's median times for each kind of change; without one that was mostly never followed."""
+    values: dict[str, float] = {}
+    for name in names(load.changes):
+        for which in ("first", "all"):
+            value = _median([getattr(change, f"{which}_s") for change in changes if change.name == name])
+            if math.isfinite(value):
+                values[f"propagation_{which}_{name}_s"] = value
+    return values
+
+
+def from_record(
+    requests: pl.DataFrame, changes: Sequence[Mapping[str, Any]], load: ChangesUnderLoad
+) -> tuple[Propagation, ...]:
+    """Return a run's changes by its stored requests and ``extra.changes``, which has their times."""
+    recorded = [change.get("name") for change in changes]
+    planned = [step for step in steps(load.changes, load.change_cycles) if step.name in recorded]
+    if [step.name for step in planned] != recorded:
+        raise RecordError(f"its changes are not those of its plan: {', '.join(map(str, recorded))}")
+    times = [ChangeTime(change["at_s"], change["error_s"]) for change in changes]
+    return measure(requests, [*map(AppliedChange, planned, times)], 0.0)
+
+
+def check(changes: Sequence[Propagation], load: ChangesUnderLoad) -> GateResult:
+    """Return the run check that all requests followed most changes of every kind in the end."""
+    never = []
+    for name in names(load.changes):
+        of_kind = [change for change in changes if change.name == name]
+        if of_kind and not math.isfinite(_median([change.all_s for change in of_kind])):
+            some = sum(change.first_s is not None for change in of_kind)
+            complete = sum(change.all_s is not None for change in of_kind)
+            never.append(
+                f"{LABELS[name]} never obeyed within {load.change_every_s:g} s (by all requests in {complete} of "
+                f"{len(of_kind)} changes, by any in {some})"
+            )
+    message = "; ".join(never) + "; lengthen change_every_s, or check that something was changed" if never else ""
+    return GateResult("obeyed", float(len(never)), 0.0, not never, message)
+
+
+def _median(values: Sequence[float | None]) -> float:
+    """Return the median with None as infinity; infinite if most values are None, or there are none."""
+    return median([math.inf if value is None else value for value in values]) if values else math.inf

@@ -1,0 +1,309 @@
+"""Latency of every request: its distribution, and the milliseconds that treatments add at each percentile.
+
+The distribution has a CDF for the body and a CCDF on two logarithmic axes for the tail. Curves are step functions of
+the exact requests of all included runs pooled, so they show shape. Inference is over runs: pooled values are named
+as such and shown beside the typical run's. The band around a tail is over runs too: at each time, it is the sign test's
+interval for the median run's share of slower requests.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from numpy.typing import NDArray
+
+from meshtrial.design.load import CapacitySearch
+from meshtrial.design.responses import MARKED, PERCENTILES
+from meshtrial.errors import RecordError
+from meshtrial.records.dataset import StudyData
+from meshtrial.records.schema import VerdictRow
+from meshtrial.report import frames, palette, sheet, wording
+from meshtrial.report.figure import Columns, Figure, alt_text, empty
+from meshtrial.report.frames import Contrasts
+from meshtrial.report.palette import INK
+from meshtrial.report.sheet import estimate, log_axis
+from meshtrial.stats.intervals import median_ranks
+
+STEPS = 260
+BAND_POINTS = 90
+BAND_ALPHA = 0.05
+
+
+@dataclass(frozen=True)
+class Pool:
+    """All requests of one treatment at one load, sorted, in milliseconds; `runs` holds each run's."""
+
+    load: str
+    treatment: str
+    runs: tuple[NDArray[np.float64], ...]
+    values: NDArray[np.float64]
+
+    def quantile(self, q: float, floor: float) -> float | None:
+        """Return the exact quantile of the pool, or None if fewer than `floor` requests lie beyond it."""
+        if len(self.values) * (1 - q) < floor:
+            return None
+        return float(np.quantile(self.values, q))
+
+    def band(self, times: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """Return the interval of the median run's CCDF at each time, or None with too few runs for the confidence."""
+        enclosing = median_ranks(len(self.runs), BAND_ALPHA)
+        if enclosing.confidence < 1 - BAND_ALPHA:
+            return None
+        shares = np.sort([1 - np.searchsorted(run, times, side="right") / len(run) for run in self.runs], axis=0)
+        return shares[enclosing.rank - 1], shares[-enclosing.rank]
+
+    def steps(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Return some of the values, dense in both tails, and how many requests end at each; each step is exact."""
+        n = len(self.values)
+        upper = n - np.unique(np.geomspace(1, n, STEPS).astype(int))
+        even = np.linspace(0, n - 1, STEPS).astype(int)
+        ranks = np.unique(np.concatenate([upper, even]))
+        return self.values[ranks], np.diff(ranks, prepend=-1)
+
+
+def latency_ccdf(data: StudyData, *, corrected: bool = False) -> Figure:
+    """Draw CDF and CCDF of the latency of every request, by treatment.
+
+    Parameters
+    ----------
+    data : StudyData
+    corrected : bool
+        Measure from the scheduled send (corrected for coordinated omission) instead of the actual send.
+    """
+    column = "corrected_latency_s" if corrected else "latency_s"
+    pools, unreadable = _pools(data, column)
+    if not pools:
+        why = f" {unreadable[0]}" if unreadable else ""
+        return empty(f"No run used in the inference has its requests recorded.{why}")
+    since = "scheduled" if corrected else "actual"
+    total = sum(len(pool.values) for pool in pools)
+    caption = (
+        f"Latency of {wording.count(total)} requests from their {since} send, pooled over the included runs of each "
+        "treatment. Above: share of requests answered within a time. Below: share that took longer, on a logarithmic "
+        "axis that shows the tail. Curves show shape; verdicts compare runs. The last few requests of a curve are "
+        "chance."
+        + _band_note(pools)
+        + (f" Excluded because they cannot be read: {'; '.join(unreadable)}." if unreadable else "")
+    )
+    return Figure(lambda: _draw(data, pools, since), _alt(data, pools), caption, _table(data, pools, corrected))
+
+
+def _band_note(pools: list[Pool]) -> str:
+    ranks = [median_ranks(len(pool.runs), BAND_ALPHA) for pool in pools]
+    if not any(one.confidence >= 1 - BAND_ALPHA for one in ranks):
+        return ""
+    return (
+        " Bands: the median run's curve, at each time with at least "
+        f"{wording.declared_percent(1 - BAND_ALPHA)} confidence over runs (sign test)."
+    )
+
+
+def _pools(data: StudyData, column: str) -> tuple[list[Pool], list[str]]:
+    values_of: dict[tuple[str, str], list[NDArray[np.float64]]] = {}
+    unreadable = []
+    # Each search ends at its own treatment's rate, so their distributions cannot be compared.
+    searches = {load.label for load in data.plan.study.loads if isinstance(load, CapacitySearch)}
+    for run in (run for run in data.included_runs() if run.load not in searches):
+        try:
+            requests = data.latency(run)
+        except RecordError as error:
+            unreadable.append(f"{run.run_id} ({error})")
+            continue
+        if column not in requests.columns:
+            continue
+        # Requests that the generator skipped have estimated latencies, for the corrected view only.
+        if column == "latency_s" and "imputed" in requests.columns:
+            requests = requests.filter(~pl.col("imputed"))
+        if "ok" in requests.columns:
+            requests = requests.filter(pl.col("ok"))
+        values = requests[column].drop_nulls().to_numpy()
+        if len(values):
+            values_of.setdefault((run.load, run.treatment), []).append(values)
+    pools = [
+        Pool(load, treatment, tuple(np.sort(one) * 1e3 for one in parts), np.sort(np.concatenate(parts)) * 1e3)
+        for load in frames.loads(data)
+        if load not in searches
+        for treatment in frames.order(data, [t for one, t in values_of if one == load])
+        for parts in [values_of[load, treatment]]
+    ]
+    return pools, unreadable
+
+
+def _draw(data: StudyData, pools: list[Pool], since: str) -> Canvas:
+    looks = palette.looks(data.plan.study)
+    present = list(dict.fromkeys(pool.load for pool in pools))
+    names = frames.order(data, [pool.treatment for pool in pools])
+    body_in, tail_in = 1.9, 2.7
+    figure, axes = sheet.panels([body_in + sheet.key_in(names), *[tail_in, body_in] * (len(present) - 1), tail_in])
+    for index, load in enumerate(present):
+        at_load = [pool for pool in pools if pool.load == load]
+        body, tail = axes[2 * index], axes[2 * index + 1]
+        # The fastest thousandth is left out, because it would only widen the axis.
+        low = min(float(pool.values[len(pool.values) // 1000]) for pool in at_load) / 1.05
+        high = max(float(pool.values[-1]) for pool in at_load) * 1.1
+        low = max(low, high / 1e6)
+        for axis in (body, tail):
+            log_axis(axis, "x", low, high, sheet.TICKS)
+        _axes_of(body, tail, at_load)
+        for pool in at_load:
+            _curves(body, tail, pool, looks[pool.treatment], data.plan.study.gates.sample_floor)
+        body.set_title(frames.load_title(data, load))
+        body.set(xlabel="", ylabel="answered within / %")
+        tail.set_ylabel("took longer (log scale)")
+        tail.set_xlabel(f"latency from the {since} send / ms (log scale)")
+    sheet.key(axes[0], [looks[name] for name in names])
+    return figure
+
+
+def _curves(body: Axes, tail: Axes, pool: Pool, look: palette.TreatmentStyle, floor: float) -> None:
+    # Imported late: it takes longer to load than matplotlib, and not every command draws.
+    import seaborn
+
+    values, requests = pool.steps()
+    seaborn.ecdfplot(x=values, weights=requests, stat="percent", ax=body, **look.line(1.5))
+    seaborn.ecdfplot(x=values, weights=requests, complementary=True, ax=tail, **look.line(1.5))
+    grid = np.geomspace(*tail.get_xlim(), BAND_POINTS)
+    band = pool.band(grid)
+    if band is not None:
+        bottom = tail.get_ylim()[0]
+        low, high = (np.maximum(edge, bottom) for edge in band)
+        tail.fill_between(grid, low, high, where=high > bottom, color=look.colour, alpha=0.13, linewidth=0)
+    for marked in MARKED:
+        at = pool.quantile(marked.q, floor)
+        if at is not None:
+            # An open marker covers the line with the page's colour.
+            face = look.colour if look.filled else palette.PAPER
+            tail.plot([at], [1 - marked.q], **look.marks(5.5) | {"markerfacecolor": face})
+
+
+def _axes_of(body: Axes, tail: Axes, pools: list[Pool]) -> None:
+    body.set_ylim(0, 101)
+    body.yaxis.set_major_locator(FixedLocator([0, 25, 50, 75, 100]))
+    smallest = 0.7 / max(len(pool.values) for pool in pools)
+    tail.set_yscale("log")
+    tail.set_ylim(smallest, 1.3)
+    levels = {1: "100 %", 0.1: "10 %", 0.01: "1 %", 1e-3: "0.1 %", 1e-4: "0.01 %", 1e-5: "0.001 %"}
+    ticks = [level for level in levels if level >= smallest]
+    tail.yaxis.set_major_locator(FixedLocator(ticks))
+    tail.yaxis.set_minor_locator(NullLocator())
+    tail.yaxis.set_major_formatter(FuncFormatter(lambda value, _: levels.get(round(value, 9), "")))
+    for level in ticks[1:]:
+        label = f"p{100 * (1 - level):.10g}"
+        tail.text(1.01, level, label, transform=tail.get_yaxis_transform(), va="center", size=sheet.SMALL)
+
+
+def _alt(data: StudyData, pools: list[Pool]) -> str:
+    floor = data.plan.study.gates.sample_floor
+    parts = []
+    for pool in pools:
+        quantiles = {marked.label: pool.quantile(marked.q, floor) for marked in MARKED}
+        known = [f"{label} {wording.number(at)} ms" for label, at in quantiles.items() if at is not None]
+        where = f" at {pool.load}" if len({one.load for one in pools}) > 1 else ""
+        parts.append(f"{pool.treatment}{where}: " + (", ".join(known) or "too few requests for any percentile"))
+    return alt_text("Distribution of request latency, body and tail; pooled percentiles", parts)
+
+
+def _table(data: StudyData, pools: list[Pool], corrected: bool) -> pl.DataFrame:
+    floor = data.plan.study.gates.sample_floor
+    infix = "corrected_" if corrected else ""
+    columns: dict[str, list[object]] = {
+        "treatment": [pool.treatment for pool in pools],
+        "load": [pool.load for pool in pools],
+        "runs": [len(pool.runs) for pool in pools],
+        "requests": [len(pool.values) for pool in pools],
+    }
+    for marked in MARKED:
+        columns[f"pooled {marked.label} / ms"] = [pool.quantile(marked.q, floor) for pool in pools]
+        typical = frames.runs_of(data, f"latency_{infix}{marked.key}_s")
+        middles = [typical.filter(load=pool.load, treatment=pool.treatment)["value"].median() for pool in pools]
+        columns[f"typical run's {marked.label} / ms"] = [
+            None if middle is None else 1e3 * float(middle)  # type: ignore[arg-type]
+            for middle in middles
+        ]
+    columns["largest / ms (depends on the number of requests)"] = [float(pool.values[-1]) for pool in pools]
+    frame = pl.DataFrame(columns)
+    return frame.select([c for c in frame.columns if frame[c].null_count() < frame.height])
+
+
+def added_latency(data: StudyData) -> Figure:
+    """Draw the milliseconds that each treatment adds at each percentile, with the intervals of the verdict rows."""
+    found = frames.contrasts(data, family="").where(
+        lambda row: _percentile(row) in PERCENTILES and row.difference is not None
+    )
+    rows = sorted(found.rows, key=lambda row: list(PERCENTILES).index(_percentile(row)))
+    if not rows:
+        return empty("No latency contrast has been computed yet.")
+    bases = wording.listing(list(dict.fromkeys(row.baseline for row in rows)))
+    caption = (
+        f"Milliseconds added over {bases} at each percentile of a typical run, with the interval of the contrast. "
+        "Filled: a primary response, corrected for the family. Open: exploratory. The line at 0 is the baseline."
+    )
+    missing = [about.label for name, about in PERCENTILES.items() if name not in map(_percentile, rows)]
+    if missing:
+        caption += (
+            f" Not shown: {wording.listing(missing)}. Either fewer than {found.sample_floor:g} requests of a run lie "
+            "beyond, or the study did not ask for it."
+        )
+    loads = {row.load for row in rows}
+
+    def describe(row: VerdictRow) -> str:
+        over = f" over {row.baseline}" if len(found.baselines) > 1 else ""
+        return _added_text(row) + over + (f" at {row.load}" if len(loads) > 1 else "")
+
+    summary = f"Latency added over {bases} by percentile"
+    return Figure.from_rows(lambda: _draw_added(found), rows, _ADDED_COLUMNS, summary, describe, caption)
+
+
+def _percentile(row: VerdictRow) -> str:
+    return row.response.removeprefix("latency_").removesuffix("_s")
+
+
+def _ms(row: VerdictRow) -> list[float]:
+    """Return the estimate and the ends of its interval in milliseconds, NaN for a missing one."""
+    return [math.nan if value is None else value for value in frames.differences(row, 1e3)]
+
+
+def _draw_added(contrasts: Contrasts) -> Canvas:
+    panels = contrasts.panels("load", "baseline")
+    figure, axes = sheet.panels([2.9 + sheet.key_in(contrasts.treatments)] + [2.3] * (len(panels) - 1))
+    for axis, panel in zip(axes, panels, strict=True):
+        names = panel.treatments
+        keys = [key for key in PERCENTILES if key in map(_percentile, panel.rows)]
+        for row in panel.rows:
+            shift = (names.index(row.treatment) - (len(names) - 1) / 2) * min(0.2, 0.7 / len(names))
+            middle, *ends = _ms(row)
+            place, look = keys.index(_percentile(row)) + shift, panel.looks[row.treatment]
+            estimate(axis, place, ends, middle, look, upright=True, filled=not row.exploratory, tip=_added_text(row))
+        axis.axhline(0, color=INK, linewidth=0.9)
+        axis.set_xticks(range(len(keys)), [PERCENTILES[key].label for key in keys])
+        axis.set_xlim(-0.5, len(keys) - 0.5)
+        axis.grid(axis="x", visible=False)
+        axis.set_ylabel("added / ms")
+        axis.set_title(contrasts.title(panel.rows[0], to="over"))
+    sheet.key(axes[0], [contrasts.looks[name] for name in contrasts.treatments], lines=False)
+    axes[-1].set_xlabel("percentile of a typical run")
+    return figure
+
+
+def _added_text(row: VerdictRow) -> str:
+    label = PERCENTILES[_percentile(row)].label
+    return f"{row.treatment}, {label}: {wording.added(row)} ({wording.added_interval(row)})"
+
+
+_ADDED_COLUMNS: Columns[VerdictRow] = {
+    "percentile of a typical run": lambda row: PERCENTILES[_percentile(row)].label,
+    "load": lambda row: row.load,
+    "treatment": lambda row: row.treatment,
+    "over": lambda row: row.baseline,
+    "added / ms": lambda row: _ms(row)[0],
+    "low / ms": lambda row: _ms(row)[1],
+    "high / ms": lambda row: _ms(row)[2],
+    "kind": lambda row: "exploratory" if row.exploratory else "primary",
+    "verdict": wording.verdict_text,
+}
