@@ -216,6 +216,8 @@ def study(name: str, *treatments: str, load: Load = LOAD, app: str = "echo") -> 
         scales={},
         own_failures="ranked",
         deployment_mode="sequential",
+        sessions=1,
+        session_gap_s=0.0,
         stopping={"rule": "fixed", "n": 1},
     )
 

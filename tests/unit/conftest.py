@@ -48,6 +48,8 @@ def study(treatments=("none", "none-aa", "node-proxy"), blocks=6, seed=7, **more
         "scales": {},
         "own_failures": "repeated",
         "deployment_mode": "sequential",
+        "sessions": 1,
+        "session_gap_s": 0.0,
         "stopping": {"rule": "fixed", "n": 10},
     }
     return Study(**(fields | more))

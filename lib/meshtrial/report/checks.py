@@ -437,13 +437,24 @@ _LOCAL = (
     "longer, so the same percentage is a different number of milliseconds.",
 )
 _CLUSTER = ("The verdicts are valid for this cluster, these versions, this placement and this load.",)
-_ALWAYS = (
+_ONE_SESSION = (
     "An interval describes this session only. How much the result changes on another day, or in another state of the "
-    "machine, is shown only by another study (meshtrial compare).",
+    "machine, is shown by more sessions (the parameter sessions) or by another study (meshtrial compare)."
+)
+_SESSIONS = (
+    "An interval describes the sessions of this study. With three or more, the table of sessions predicts what another "
+    "one would show."
+)
+_ALWAYS = (
     "Inconclusive means that this study cannot decide. Equivalent means that the effect lies within the margin, which "
     "is a choice made in the plan.",
     "Exploratory rows were not the question of this study: treat them as hints.",
 )
+
+
+def _session_text(data: StudyData) -> str:
+    count = data.plan.study.sessions
+    return "one session; another may differ" if count == 1 else f"{count} sessions"
 
 
 def limits(data: StudyData) -> Check:
@@ -454,7 +465,7 @@ def limits(data: StudyData) -> Check:
     parts += ["reference data planes, not a mesh", "one machine"] if local else ["this cluster", "this load"]
     if own:
         parts.append(f"own builds of {wording.listing(own) if len(own) < 3 else number_of(len(own), 'treatment')}")
-    parts += ["one session", *(f"{name} not reported" for name in absent)]
+    parts += [_session_text(data), *(f"{name} not reported" for name in absent)]
     details = [
         f"{program} reports that it is not a release ({word}), in {wording.listing(treatments)}. Such a build may cost "
         "several times as much as a release, and these results do not apply to one. Measure a release."
@@ -467,6 +478,7 @@ def limits(data: StudyData) -> Check:
         f"The verdicts are valid for the measured loads ({rates}). They do not predict latency at another rate.",
         *absent.values(),
         *_percentiles(data),
+        _SESSIONS if study.sessions > 1 else _ONE_SESSION,
         *_ALWAYS,
     ]
     check = Check("limits", "problem" if debug else "fine", "", "", "; ".join(parts), details=tuple(details))

@@ -96,6 +96,8 @@ def study_data(root: Path, shape: Shape | None = None) -> StudyData:
         scales=shape.scales,
         own_failures=shape.own_failures,
         deployment_mode="sequential",
+        sessions=1,
+        session_gap_s=0.0,
         stopping={"rule": "fixed", "n": 10},
         options={"parameters": {"profile": "quick", **drawn, "keepalive": True, "treatments": ""}},
     )

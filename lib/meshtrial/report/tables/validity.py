@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 
+from meshtrial.inference.sessions import SessionEffects, session_effects
 from meshtrial.inference.values import LoadBlocks
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.parts import Site, places
@@ -29,6 +30,7 @@ def validity(data: StudyData) -> Fragment:
     codes = {code for code, kind in KIND_OF.items() if kind in ("twin", "drift", "blocks")}
     others = wording.warnings([row for row in frames.verdicts(data) if row.exploratory], codes)
     return join(
+        sessions_of_blocks(data),
         places_of_blocks(data),
         nodes_of_blocks(data),
         _gates(data).folded(_gates_summary(data), opened=load_failed),
@@ -125,6 +127,11 @@ _EACH = (
     "between places by more than chance (Kruskal-Wallis over the blocks, at 1 %), the verdict carries a warning. "
     "Another warning says if there are too few blocks for that test."
 )
+_SESSIONS = (
+    "The effect of a session is the mean of its block differences, in brackets its number of blocks. Verdicts describe "
+    "the measured sessions. Another session's estimate lies in the last column with {level} probability, if that "
+    "session is drawn like these. At least three sessions are needed."
+)
 _NODES = (
     "The nodes of a block were drawn at random, the same for all its treatments, so a faster node changes no contrast. "
     "Medians over the blocks of each, without verdicts."
@@ -132,6 +139,41 @@ _NODES = (
 _MOST_NODES = 6
 # A function that returns the blocks of a place at a load.
 BlocksOf = Callable[[str, str], Sequence[int]]
+
+
+def sessions_of_blocks(data: StudyData) -> Fragment:
+    """Tabulate the effect in each session and the prediction for another one; nothing for a study of one session."""
+    count = len(data.plan.sessions)
+    if count < 2:
+        return join()
+
+    def effects(row: VerdictRow) -> SessionEffects:
+        return session_effects(data, row, by_difference=row.by_difference)
+
+    def estimate(index: int, row: VerdictRow) -> Cell:
+        found = effects(row)
+        value, note = found.estimates[index], f"{found.blocks[index]} blocks"
+        if value is None:
+            return Cell("no block")
+        text = wording.in_unit(row.response, value, sign=True) if row.by_difference else wording.change(value)
+        return Cell(text, value, note=note)
+
+    def prediction(row: VerdictRow) -> str | None:
+        found = effects(row)
+        if found.low is None or found.high is None:
+            return None
+        if not row.by_difference:
+            return wording.change_interval(found.low, found.high)
+        low, high = (wording.in_unit(row.response, end, sign=True) for end in (found.low, found.high))
+        return f"{low} to {high}"
+
+    columns: list[Column[VerdictRow]] = [
+        *_contrast_columns(data),
+        *(Column(f"session {n + 1}", partial(estimate, n), numeric=True) for n in range(count)),
+        Column("another session", prediction, numeric=True),
+    ]
+    note = _SESSIONS.format(level=wording.declared_percent(1 - data.plan.study.alpha))
+    return Table.from_rows("The effect in each session", columns, _judged(data), note).fragment()
 
 
 def places_of_blocks(data: StudyData) -> Fragment:
@@ -205,16 +247,22 @@ def _places_table(data: StudyData, sites: Sequence[Site]) -> Table:
 
 
 def _effects(data: StudyData, caption: str, names: Sequence[str], blocks: BlocksOf, note: str) -> Table:
+    columns: list[Column[VerdictRow]] = [
+        *_contrast_columns(data),
+        *(Column(name, partial(_effect, data, blocks, name), numeric=True) for name in names),
+    ]
+    return Table.from_rows(caption, columns, _judged(data), note)
+
+
+def _contrast_columns(data: StudyData) -> list[Column[VerdictRow]]:
     def contrast(row: VerdictRow) -> str:
         return f"{row.treatment} against {row.baseline}" + (f", {row.load}" if len(frames.loads(data)) > 1 else "")
 
-    columns: list[Column[VerdictRow]] = [
-        Column("contrast", contrast),
-        Column("response", lambda row: row.label, wide=True),
-        *(Column(name, partial(_effect, data, blocks, name), numeric=True) for name in names),
-    ]
-    judged = [row for row in frames.verdicts(data) if not row.exploratory and row.n_blocks]
-    return Table.from_rows(caption, columns, judged, note)
+    return [Column("contrast", contrast), Column("response", lambda row: row.label, wide=True)]
+
+
+def _judged(data: StudyData) -> list[VerdictRow]:
+    return [row for row in frames.verdicts(data) if not row.exploratory and row.n_blocks]
 
 
 def _effect(data: StudyData, blocks: BlocksOf, place: str, row: VerdictRow) -> Cell:

@@ -1,0 +1,109 @@
+"""A study of several sessions on real processes: interrupted in a gap and in a session, and run by cron."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from commandline import meshtrial
+from local.studies import PATIENCE_S, SHORT, only, short
+
+from meshtrial import paths
+from meshtrial.errors import Exit
+from meshtrial.inference import read_study
+from meshtrial.records.store import StudyStore
+from meshtrial.run.trial import Trial
+
+ENDED = (0, Exit.EXCLUDED)
+THREE = SHORT | {"blocks": 3, "treatments": "none", "seed": 4711, "sessions": 3}
+
+
+def blocks_recorded(root: Path) -> list[int]:
+    """The blocks with a recorded run, in order."""
+    store = StudyStore.open(only(root, "ambient_vs_no_mesh/*"))
+    return sorted({record.repetition for record in store.records()})
+
+
+def test_sessions_follow_each_other_after_their_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path))
+    lines: list[str] = []
+    data = Trial("ambient_vs_no_mesh", THREE | {"session_gap": "3s"}).run(lines.append)
+    assert data.plan.study.sessions == 3
+    starts = {run.repetition: run.start_unix_s for run in data.runs if run.attempt == 1}
+    assert starts[2] - starts[1] > 3
+    assert starts[3] - starts[2] > 3
+    assert sum("session" in line and "begins at" in line for line in lines) == 2
+
+
+def test_a_study_that_is_interrupted_in_a_gap_resumes_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path))
+
+    def interrupt(line: str) -> None:
+        if "session 2 of 3 begins at" in line:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Trial("ambient_vs_no_mesh", THREE | {"session_gap": "2s"}).run(interrupt)
+    assert blocks_recorded(tmp_path) == [1]
+    folder = only(tmp_path, "ambient_vs_no_mesh/*")
+    data = Trial("ambient_vs_no_mesh", {"study_dir": str(folder)}).run(lambda _: None)
+    ends = {run.repetition: run.start_unix_s for run in data.runs if run.attempt == 1}
+    assert sorted(ends) == [1, 2, 3]
+    assert ends[2] - ends[1] > 2
+
+
+def test_cron_runs_the_session_that_is_due(tmp_path: Path):
+    command = [paths.CHECKOUT / ".venv/bin/meshtrial", "run", "ambient_vs_no_mesh", "--next-session"]
+    command += [*short(**THREE, session_gap="1h"), "--allow-excluded"]
+    # Cron's environment: no HOME, a short PATH, no terminal.
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "MESHTRIAL_DATA": str(tmp_path / "data"),
+        "MESHTRIAL_REPORTS": str(tmp_path / "reports"),
+        "MESHTRIAL_PATIENCE_S": "0",
+    }
+
+    def by_cron() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command,
+            env=environment,
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+
+    first = by_cron()
+    assert first.returncode == 0, first.stderr
+    assert blocks_recorded(tmp_path / "data") == [1]
+    second = by_cron()
+    assert second.returncode == 0, second.stderr
+    assert "session 2 of 3 begins at" in second.stdout
+    assert blocks_recorded(tmp_path / "data") == [1]
+    assert len(list((tmp_path / "reports").glob("ambient*.html"))) == 1
+
+
+def test_a_command_that_is_ended_in_a_gap_leaves_a_study_to_resume(tmp_path: Path):
+    command = [paths.CHECKOUT / ".venv/bin/meshtrial", "run", "ambient_vs_no_mesh", *short(**THREE, session_gap="1h")]
+    environment = os.environ | {
+        "MESHTRIAL_DATA": str(tmp_path / "data"),
+        "MESHTRIAL_REPORTS": str(tmp_path / "reports"),
+    }
+    child = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert child.stdout is not None
+    for line in child.stdout:
+        if "session 2 of 3 begins at" in line:
+            break
+    began = time.monotonic()
+    child.send_signal(signal.SIGINT)
+    rest = child.stdout.read()
+    assert child.wait(timeout=PATIENCE_S) == Exit.INTERRUPTED
+    assert time.monotonic() - began < PATIENCE_S
+    assert "meshtrial run ambient_vs_no_mesh -p study_dir=" in rest
+    assert blocks_recorded(tmp_path / "data") == [1]
+    assert {run.repetition for run in read_study(StudyStore.open(only(tmp_path / "data", "*/*"))).runs} == {1}
+    assert meshtrial("verify", str(only(tmp_path / "data", "*/*")))[0] == 0
