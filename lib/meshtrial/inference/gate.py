@@ -1,10 +1,10 @@
 """A CI gate: verdicts pass or fire it, by rules that the user gives before the verdicts exist.
 
 Opinion: a gate decides nothing beyond the verdict table. It compares the verdict of every primary contrast with the
-rules; the A/A twin and exploratory responses do not count. `saturated` and `invalid` may come from the baseline alone:
-``saturated:treatment`` looks at the treatment's side only. A verdict that no rule names passes `fail_on` and breaks
-`require`, so the user chooses what an open verdict does. An unfinished study passes no gate, and neither does a study
-without a primary contrast.
+rules; the A/A twin and exploratory responses do not count. The labels `saturated` and `invalid` may come from the
+baseline alone, so ``saturated:treatment`` looks at the treatment's side only. A verdict that no rule names passes
+`fail_on` and breaks `require`, so the user chooses what an open verdict does. An unfinished study passes no gate, and
+neither does a study without a primary contrast.
 
 Limit: every primary response at every load is a family with an error rate of its own, and a gate looks at all of them.
 `GateOutcome.false_alarms` is the resulting bound; few primary responses, or a smaller alpha, keep it low.

@@ -6,7 +6,7 @@ test is valid, and the family itself asks for that (`dependent_blocks`, `all_dep
 Each looks at one response at one load. Values are positive and analysed as logs; a family may also ask with
 ``scale="difference"``. Randomised blocks protect the test from drift and position; those warnings say how to make the
 next study sharper. Blocks do not protect from carry-over, from two kinds of runs, or from a treatment that reacts to
-the machine more than its baseline. p-values are large-sample approximations at a level of 1 %, which suffices for
+the machine more than its baseline. All p-values are large-sample approximations at a level of 1 %, which suffices for
 warnings.
 """
 
@@ -197,7 +197,7 @@ def baseline_modes(baseline: ArrayLike, twin: ArrayLike | None = None) -> tuple[
     upper, apart = int(high.sum()), float(values[high].mean() - values[~high].mean())
     text = (
         f"the machine has two states: {len(values) - upper} runs of the baseline and its twin are low and {upper} are "
-        f"{change_text(apart)} higher (Ashman D = {kinds[0]:.1f}); find the cause (other programs, frequency, sleep "
+        f"{change_text(apart)} higher (Ashman D = {kinds[0]:.1f}); find the cause (programs, frequency, sleep "
         "states) before using absolute numbers"
     )
     return (Warning("baseline-modes", text),)

@@ -230,8 +230,9 @@ def next_session(estimates: ArrayLike, alpha: float = 0.05) -> FloatArray | None
 
     It is mean +- t(k-1) s sqrt(1 + 1/k) of k session estimates (..., k), logs for ratios. It supposes that the next
     session is drawn like these and has about as many blocks. None with fewer than three: two sessions show no spread
-    that could be trusted. It is exact for normal estimates. Simulated coverage of a nominal 95 %: 93.2 to 93.6 % for
-    sessions with t3 tails, 93.0 to 94.2 % for skewed ones, 91.1 to 98.7 % for two states, 89.2 to 93.2 % for a walk.
+    that could be trusted. It is exact for normal estimates. Its simulated coverage is 93.2 to 93.6 % for sessions with
+    t3 tails and 93.0 to 94.2 % for skewed ones. It is 91.1 to 98.7 % for sessions in one of two states, and 89.2 to
+    93.2 % for sessions that wander.
     """
     sample = np.asarray(estimates, dtype=np.float64)
     k = sample.shape[-1]

@@ -61,8 +61,8 @@ def effect_size(value: float, scale: str) -> float:
     return max(value, 1 / value) - 1
 
 
-# Larger effects keep their verdict. If block differences are autocorrelated (AR(1), rho 0.8), their mean exceeds this
-# many standard deviations in 1 % of studies of ten blocks and 2 % of eight; with rho 0.9, in 6 to 8 %.
+# Larger effects keep their verdict. The mean of block differences that are autocorrelated (AR(1), rho 0.8) exceeds this
+# many standard deviations in 1 % of studies of ten blocks and 2 % of eight. With rho 0.9, it does so in 6 to 8 %.
 DEPENDENT_SDS = 4.0
 
 
@@ -72,8 +72,7 @@ class Verdict:
 
     label: VerdictLabel
     # For a difference `"material"` (shown to exceed the margin), `"below margin"` (equivalence is shown too) or
-    # nothing; for `saturated` and `invalid` the side, if it is not the treatment's; for others, what the verdict lacks
-    # to be conclusive
+    # nothing. For `saturated` and `invalid` the side, if it is not the treatment's. For others, what the verdict lacks.
     qualifier: str
     # Blocks (or runs of each treatment) of a new study that would probably settle an open contrast. They are never to
     # be added to this study: adding blocks until a result is significant gives 8 to 11 % false positives.

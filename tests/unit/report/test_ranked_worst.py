@@ -28,7 +28,7 @@ def test_its_latency_is_judged_over_all_blocks_and_an_end_is_open(failing):
     assert row.difference_low > 0
     assert (row.difference is None) is (count == 5)
     assert row.difference_high is None
-    assert f"rank behind every other of their block: {count} of {LAST}" in str(row.warnings)
+    assert f"ranked last in their block: {count} of {LAST}" in str(row.warnings)
     assert json.loads(json.dumps(row.to_dict(), allow_nan=False))
 
 
