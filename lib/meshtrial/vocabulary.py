@@ -1,7 +1,7 @@
 """The labels of verdicts, their appearance and meaning, and warnings.
 
-There is no word for "no difference": what was not shown is `inconclusive`. The colours of the tones are in
-`report/palette.py`.
+There is no label for "no difference": without a significant result a contrast is `inconclusive`. The colours of the
+tones are in `report/palette.py`.
 """
 
 from __future__ import annotations

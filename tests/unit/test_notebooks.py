@@ -69,9 +69,7 @@ def test_papermill_reads_every_name_default_and_meaning(path, caplog):
 def test_the_command_lists_every_setting_once(path):
     code, out, _ = meshtrial("run", path.stem, "--help")
     assert code == 0
-    # Before them is how it is used, behind them how long a study takes.
-    shown = [part.splitlines() for part in out.rstrip().split("\n\n")[1:-1]]
-    listed = [line.split()[0] for _, *lines in shown for line in lines]
+    listed = re.findall(r"^  (\w+) ", out.partition("\nWith default parameters\n")[0], re.M)
     assert sorted(listed) == sorted(STUDIES[path.stem].SETTINGS.settings)
     assert listed[: len(STUDIES[path.stem].SETTINGS.cell)] == list(STUDIES[path.stem].SETTINGS.cell)
 

@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     from meshtrial.compare.request import judge
 
     gate = gating.read(arguments)
-    outcome = judge(_request(arguments))
+    outcome = judge(_read_request(arguments))
     # The reader of standard output may go away (`| head`); files and gate do not depend on it.
     below, failure = io.StringIO(), None
     try:
@@ -111,7 +111,7 @@ def _write(arguments: argparse.Namespace, outcome: Outcome, out: TextIO) -> None
         print(f"page    {arguments.html}", file=out)
 
 
-def _request(arguments: argparse.Namespace) -> Request:
+def _read_request(arguments: argparse.Namespace) -> Request:
     from meshtrial.compare.request import Named, Request
 
     if not arguments.baseline:
