@@ -52,7 +52,7 @@ def test_a_known_delay_is_found_again_and_changes_happen_without_it():
     assert all(one["as_before"] > 0 for one in runs[DELAYED].extra["changes"])
     shown = tables.changes(data).text
     assert "exchanged endpoint" in shown
-    assert "403, as asked for" in shown
+    assert "403, as requested" in shown
 
 
 def test_a_change_that_changes_nothing_is_never_obeyed_and_has_no_time():

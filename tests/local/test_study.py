@@ -41,7 +41,7 @@ def test_an_interrupted_study_keeps_its_blocks_and_goes_on(tmp_path):
         assert "\r" not in said
         page = max(Path(os.environ["MESHTRIAL_REPORTS"]).glob("ambient*.html")).read_text()
         banner = page[page.index('<section class="banner"') : page.index("<h1")]
-        assert "This study did not come to its end." in banner
+        assert "This study is unfinished." in banner
         assert "of 8 runs are recorded" in banner
         assert "-p study_dir=" in banner
         folder = only(Path(os.environ["MESHTRIAL_DATA"]), "ambient_vs_no_mesh/*")

@@ -72,7 +72,7 @@ def moved(study: RecordedStudy) -> Fragment:
     >>> import meshtrial as mt
     >>> study = mt.open_study("data/sample/ambient_vs_no_mesh/20261121T211720Z-77c58730")
     >>> mt.tables.moved(study)
-    None of the 4 verdicts of primary responses moves.
+    None of the 4 verdicts of primary responses changes.
     """
     return made.moved(study.recorded, study.data, study.after_the_fact)
 

@@ -105,7 +105,7 @@ def checks(data: StudyData) -> tuple[Check, ...]:
     """Return the six checks in reading order."""
     rows = frames.contrasts(data, primary=True, family="").rows
     results = (_twin(data), _runs(data), _machine(data), _drift(data, rows), _blocks(rows), _power(data, rows))
-    return tuple(with_warnings(check, rows) for check in results)
+    return tuple(_with_warnings(check, rows) for check in results)
 
 
 def tally(results: Sequence[Check]) -> str:
@@ -116,7 +116,7 @@ def tally(results: Sequence[Check]) -> str:
     return f"{fine}, {wording.listing(others)}" if others else f"all {len(results)} checks are fine"
 
 
-def with_warnings(check: Check, rows: Sequence[VerdictRow]) -> Check:
+def _with_warnings(check: Check, rows: Sequence[VerdictRow]) -> Check:
     """Return the check with the warnings that belong to it added to its details."""
     codes = {warning.code for row in rows for warning in row.warnings}
     own_codes = {code for code in codes if KIND_OF.get(code, "limits") == check.kind}
@@ -482,7 +482,7 @@ def limits(data: StudyData) -> Check:
         *_ALWAYS,
     ]
     check = Check("limits", "problem" if debug else "fine", "", "", "; ".join(parts), details=tuple(details))
-    return with_warnings(check, frames.contrasts(data, primary=True, family="").rows)
+    return _with_warnings(check, frames.contrasts(data, primary=True, family="").rows)
 
 
 def _own_builds(runs: Iterable[RunRecord]) -> list[str]:
