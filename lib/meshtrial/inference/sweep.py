@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from meshtrial import stats
+from meshtrial.design.load import Load
 from meshtrial.design.responses import REGISTRY, applies
-from meshtrial.design.study import Load
 from meshtrial.inference.rows import median_of, usable_margin, verdict_row
 from meshtrial.inference.values import LoadBlocks
 from meshtrial.records.dataset import StudyData

@@ -130,7 +130,7 @@ def test_help_says_how_long_a_plan_takes_and_what_it_cannot_answer(given, root):
     code, out, err = meshtrial("run", NAME, *given)
     assert (code, err) == (0, "")
     parameters, _, estimate = out.partition("\nWith these parameters\n")
-    assert re.search(r"^  rps +0\.0 +requests a second", parameters, re.M)
+    assert re.search(r"^  rps +0\.0 +requests per second", parameters, re.M)
     length, *limits = estimate.splitlines()
     assert length.startswith(f"{NAME}: 40 runs, 4 treatments in 10 blocks; ")
     assert limits == [limit.sentence for limit in foreseen(built(NAME, rps=1000))]

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from meshtrial import native
-from meshtrial.design.study import Load, Treatment
+from meshtrial.design.load import Load
+from meshtrial.design.study import Treatment
 from meshtrial.errors import MeshtrialError, TestbedError
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
 from meshtrial.load.obeyed import ChangeTime

@@ -13,7 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from meshtrial.design.study import Load, Study
+from meshtrial.design.load import Load
+from meshtrial.design.study import Study
 from meshtrial.errors import UsageError
 from meshtrial.testbed.local import proc
 from meshtrial.testbed.local.tiers import TIERS, has_sidecars
