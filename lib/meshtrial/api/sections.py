@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from meshtrial.api import figures, tables
 from meshtrial.api.study import RecordedStudy
-from meshtrial.design.load import Ramp
 from meshtrial.report import Figure, Fragment
 from meshtrial.report.markup import Displayable, Form
 from meshtrial.report.tables.first_screen import first_screen
@@ -64,7 +63,7 @@ def every_run(study: RecordedStudy, *responses: str) -> Section:
 
 def latency(study: RecordedStudy) -> Section:
     """Return the latency distribution, the added latency by percentile, and the runs over time or a rising rate."""
-    rises = any(isinstance(load, Ramp) for load in study.data.plan.study.loads)
+    rises = any(load.kind == "ramp" for load in study.data.plan.study.loads)
     over_time = [figures.ramp(study)] if rises else [figures.course(study), figures.strip(study)]
     # Only the first figure explains why there is no course over time.
     drawn = [over_time[0], *(figure for figure in over_time[1:] if not figure.nothing)]

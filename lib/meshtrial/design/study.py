@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
-from meshtrial.design.load import Load as Load
-from meshtrial.design.load import SlicedLoad
+from meshtrial.design.load import Load, SlicedLoad
 from meshtrial.design.parameters import Value
 from meshtrial.design.sealing import sealed
 from meshtrial.design.settings import DEPLOYMENT_MODES

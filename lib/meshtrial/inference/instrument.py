@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from meshtrial import stats
+from meshtrial.design.load import Load
 from meshtrial.design.responses import REGISTRY, applies
-from meshtrial.design.study import Load
 from meshtrial.errors import UsageError
 from meshtrial.inference.rows import median_of, usable_margin, verdict_row
 from meshtrial.inference.values import LoadBlocks

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from meshtrial.design.study import Load
+from meshtrial.design.load import Load
 from meshtrial.errors import UsageError
 from meshtrial.inference.values import FloatArray, LoadBlocks
 from meshtrial.records.dataset import StudyData

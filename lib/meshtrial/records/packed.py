@@ -32,8 +32,8 @@ PARTS: dict[str, Callable[[str], bool]] = {
 _DATE = (1980, 1, 1, 0, 0, 0)
 # What zipfile raises for a truncated, altered or encrypted file, or an unknown compression.
 DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
-# More bytes than the largest study has, and a higher compression than its files reach: a zip that declares more was not
-# made by `pack`. zipfile never reads more of a file than the zip declares.
+# More bytes than the largest study has, and a higher compression than its files reach. `pack` makes no zip that
+# declares more, and zipfile never reads more of a file than the zip declares.
 _MOST_BYTES, _MOST_TIMES = 64 * 2**30, 100
 _FEW_BYTES = 2**28  # always accepted
 _MOST_READ = 2**26  # of a file that is read whole

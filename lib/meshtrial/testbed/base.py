@@ -15,7 +15,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from meshtrial.design.study import Load, Study, Treatment
+from meshtrial.design.load import Load
+from meshtrial.design.study import Study, Treatment
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target
 from meshtrial.load.propagation import ChangeTime
 from meshtrial.records.schema import ComponentUsage, Proof

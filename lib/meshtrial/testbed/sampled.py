@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 
-from meshtrial.design.study import Load, Treatment
+from meshtrial.design.load import Load
+from meshtrial.design.study import Treatment
 from meshtrial.errors import UsageError
 from meshtrial.records.schema import Proof
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import yaml
 
-from meshtrial.design.study import Load, Treatment
+from meshtrial.design.load import Load
+from meshtrial.design.study import Treatment
 from meshtrial.envoy import bootstrap as envoy
 from meshtrial.envoy.pki import Authority, Identity, spiffe_name
 from meshtrial.envoy.tokens import Tokens

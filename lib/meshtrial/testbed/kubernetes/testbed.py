@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from meshtrial import waiting
-from meshtrial.design.study import APP_NAME, Load, Study, Treatment
+from meshtrial.design.load import Load
+from meshtrial.design.study import APP_NAME, Study, Treatment
 from meshtrial.envoy.tokens import Tokens, make_tokens
 from meshtrial.errors import MeshtrialError, TestbedError, UsageError
 from meshtrial.testbed.base import Block, MachineUse

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from meshtrial import native
-from meshtrial.design.study import Load, Treatment
+from meshtrial.design.load import Load
+from meshtrial.design.study import Treatment
 from meshtrial.errors import MeshtrialError, TestbedError
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target, publishable
 from meshtrial.load.propagation import ChangeTime

@@ -16,7 +16,8 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from meshtrial import native, network, waiting
-from meshtrial.design.study import Load, Treatment
+from meshtrial.design.load import Load
+from meshtrial.design.study import Treatment
 from meshtrial.envoy import bootstrap as envoy
 from meshtrial.envoy.bootstrap import Json, Proxy, ext_authz_filter, jwt_filters
 from meshtrial.envoy.pki import write_private

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from meshtrial import native
-from meshtrial.design.study import Load, Study, Treatment
+from meshtrial.design.load import Load
+from meshtrial.design.study import Study, Treatment
 from meshtrial.errors import MeshtrialError, UsageError
 from meshtrial.testbed.base import Block, MachineUse
 from meshtrial.testbed.local import apps, host, others, proc, tiers, versions

@@ -22,7 +22,8 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from meshtrial.design.study import Load, Study, Treatment
+from meshtrial.design.load import Load
+from meshtrial.design.study import Study, Treatment
 from meshtrial.envoy.bootstrap import Proxy
 from meshtrial.envoy.pki import Identity
 from meshtrial.errors import TestbedError, UsageError

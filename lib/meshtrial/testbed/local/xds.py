@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from meshtrial.design.changes import CHANGES, SECOND_STATUS
-from meshtrial.design.study import Load, Treatment
+from meshtrial.design.load import Load
+from meshtrial.design.study import Treatment
 from meshtrial.envoy.bootstrap import Json, Proxy
 from meshtrial.errors import TestbedError, UsageError
 from meshtrial.load.propagation import ChangeTime
