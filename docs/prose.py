@@ -134,9 +134,9 @@ def _strings(tree: ast.Module, docstrings_only: bool) -> Iterator[tuple[int, str
 
 
 def _prose(docstring: str) -> str:
-    """Its paragraphs, without examples and lists of arguments that are code."""
-    lines = [line for line in docstring.splitlines() if not re.match(r"\s*(>>>|\.\.\.|\$ )", line)]
-    return "\n".join(line.strip() for line in lines)
+    """Return its paragraphs without examples; names of arguments and rules below headings end one."""
+    lines = [line.strip() for line in docstring.splitlines() if not re.match(r"\s*(>>>|\.\.\.|\$ )", line)]
+    return "\n".join("" if re.fullmatch(r"-{3,}|[\w, *]+ : .*", line) else line for line in lines)
 
 
 def _comments(text: str) -> Iterator[tuple[int, str]]:

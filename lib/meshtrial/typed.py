@@ -32,6 +32,8 @@ _EXPECTED = {
 }
 _BOUNDS = {">=": "{} or more", ">": "more than {}", "<=": "at most {}", "<": "less than {}"}
 
+_LONGEST_LABEL = 500  # characters of a file's name in a message
+
 
 def read(kind: type[T], data: Any, root: str = "") -> T:
     """Return a dataclass, or a tuple of them, from plain data; lists are accepted as tuples, integers as floats.
@@ -54,7 +56,8 @@ def read_yaml(path: Path, where: str, holds: str = "a mapping") -> dict[str, Any
     try:
         written = path.expanduser().read_bytes()
     except OSError as error:
-        raise UsageError(f"{where}: cannot be read ({error.strerror})") from None
+        label = where if len(where) <= _LONGEST_LABEL else shortened(where)
+        raise UsageError(f"{label}: cannot be read ({error.strerror})") from None
     except (ValueError, RuntimeError) as error:  # a null byte in the path, the home of an unknown user
         raise UsageError(f"{shortened(where)}: is not a readable path ({error})") from None
     data = parse_yaml(written, where)

@@ -272,7 +272,7 @@ def open_study(path: str | Path) -> RecordedStudy:
     'ambient_vs_no_mesh'
     >>> mt.open_study("data/sample/nothing")
     Traceback (most recent call last):
-    meshtrial.errors.UsageError: ...data/sample/nothing: no such study folder; `meshtrial status` lists those there are
+    meshtrial.errors.UsageError: ...data/sample/nothing: no such study folder; `meshtrial status` lists all studies
     """
     return RecordedStudy(read_study(StudyStore.open(Path(path).expanduser().resolve())))
 

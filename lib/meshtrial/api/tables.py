@@ -100,7 +100,7 @@ def between(study: RecordedStudy, *others: RecordedStudy) -> Fragment:
     >>> study = mt.open_study(found["ambient_vs_no_mesh-20261121T211720Z-77c58730"])
     >>> mt.tables.between(study)
     Traceback (most recent call last):
-    meshtrial.errors.UsageError: one study: name two or more of the same question
+    meshtrial.errors.UsageError: one study is not enough: name two or more that ask the same question
     """
     studies = [each.recorded for each in (study, *others)]
     return made.between(studies, compare(studies), differences(studies))

@@ -17,6 +17,7 @@ import polars as pl
 from meshtrial import paths, stats
 from meshtrial.design.migration import current_responses, current_row
 from meshtrial.design.plan import ATTEMPTS, Plan
+from meshtrial.design.responses import REGISTRY
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.inference.diagnosis import same_versions, varying_versions
 from meshtrial.inference.rows import LoadFamilies
@@ -29,6 +30,7 @@ from meshtrial.records.tables import include, is_result, runs_table
 from meshtrial.vocabulary import QUALIFIERS, VerdictLabel
 
 STOPPING = "stopping.json"
+_LABELS = {name: response.label for name, response in REGISTRY.items()}  # a recorded row may have a former label
 _WORDS = ("label", "sentence", "mde", "blocks_needed", "warnings")
 
 
@@ -117,6 +119,8 @@ def _read_table(store: StudyStore, name: str, schema: Mapping[str, Any]) -> pl.D
     table = read_frame(path, again)
     if table.schema.get("response") == pl.String:
         table = table.with_columns(pl.col("response").map_elements(current_responses, pl.String))
+    if {"response", "label"} <= table.schema.keys():
+        table = table.with_columns(pl.col("response").replace_strict(_LABELS, default=pl.col("label")).alias("label"))
     if table.schema != pl.Schema(schema):
         raise RecordError(f"{path}: was written by another version; {again}")
     return table
@@ -131,7 +135,8 @@ def read_verdicts(store: StudyStore) -> list[dict[str, Any]]:
         raise RecordError(f"{path}: cannot be read ({error}); `meshtrial report` writes it again") from None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise RecordError(f"{path}: is no list of rows; `meshtrial report` writes it again")
-    return [current_row(row) for row in rows]
+    named = [current_row(row) for row in rows]
+    return [row | {"label": _LABELS.get(row.get("response"), row.get("label"))} for row in named]
 
 
 def claim(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ NEUTRAL = {"slices": 1, "arrivals": "uniform"}
 
 
 def recorded_in(sample: Path, name: str) -> dict[str, Any]:
-    """The first file of this name, as it was recorded."""
+    """The content of the first file of this name."""
     if sample.is_dir():
         return json.loads(min(sample.rglob(name)).read_text())
     with zipfile.ZipFile(sample) as packed:

@@ -119,7 +119,7 @@ def test_a_search_carries_an_objective():
     assert load.objective == "p99<10ms"
     assert load.label == "capacity-p99-under-10ms-4c"
     assert wording.load_text(load) == (
-        "the highest rate kept with p99 below 10\N{NO-BREAK SPACE}ms, searched over 4 connections"
+        "the highest sustained rate with p99 below 10\N{NO-BREAK SPACE}ms, found by a search over 4 connections"
     )
 
 

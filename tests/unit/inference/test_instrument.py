@@ -51,7 +51,7 @@ def test_generators_that_were_the_limit_are_found(data):
 def test_one_number_of_generators_says_so(tmp_path):
     data = study_data(tmp_path, Shape())
     assert instrument.sweeps(data) == ()
-    assert "One number of load generators" in tables.generators(data).text
+    assert "one number of load generators" in tables.generators(data).text
 
 
 def test_a_list_of_generators_is_a_load_each():

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from commandline import meshtrial
-from meshtrial.report.tables.money import money_at
 from refused import refused
 from unit.inference.recorded import planned, study_of
 
@@ -13,6 +12,7 @@ from meshtrial.errors import UsageError
 from meshtrial.inference.money import GIB, HOURS_A_MONTH, Prices, at_size, bills
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import tables
+from meshtrial.report.tables.costs import money_at
 
 PLAIN = {"path_cpu_cores": 0.10, "path_memory_bytes": 0.5 * GIB, "path_cpu_s_per_request": 100e-6}
 PROXY = {
@@ -71,7 +71,7 @@ def test_prices_that_are_none_are_refused(prices):
 
 def test_the_table_shows_amounts_with_intervals_and_the_prices(data):
     shown = tables.money(data, 0.05, 0.01, "EUR").text.replace("\u00a0", " ")
-    assert "at 0.05 a core-hour and 0.01 a GiB-hour" in shown
+    assert "0.05 per core-hour and 0.01 per GiB-hour" in shown
     row = next(line for line in shown.splitlines() if line.startswith("node-proxy"))
     assert row.count("EUR") == 9
     assert "+0.0027" in row or "+0.0028" in row
@@ -81,7 +81,7 @@ def test_the_command_prices_a_packed_study_and_refuses_none():
     packed = next((paths.CHECKOUT / "data" / "sample").glob("feature_impact*.zip"))
     code, out, err = meshtrial("cost", packed, "--core-hour", "0.04", "--gib-hour", "0.005")
     assert (code, err) == (0, "")
-    assert "control plane, a month" in out
+    assert "control plane per month" in out
     code, _, err = meshtrial("cost", packed, "--core-hour", "-1", "--gib-hour", "0")
     assert code == 2
     assert "core_hour = -1.0: must be a price of 0 or more" in err
@@ -132,8 +132,8 @@ def test_the_interval_grows_with_the_distance_and_holds_the_truth():
 def test_costs_that_may_bend_have_an_envelope_as_far_as_twice_and_nothing_beyond():
     data = recorded(blocks=10, power=1.3, noise=0.001)
     shown = money_at(data, 0.04, 0.005, 600, "EUR").text
-    assert "600 is 2 times the largest size that was measured" in shown
-    assert "a month at 600 pods" in shown
+    assert "600 pods are 2 times the largest measured size" in shown
+    assert "month at 600 pods" in shown
     assert "the interval is the envelope of straight lines, parabolas and power laws" in shown
     (one,) = at_size(data, PRICES, 600)
     truth = HOURS_A_MONTH * (0.04 * (FIXED_CORES + CORES * 600**1.3) + 0.005 * 600**1.3 / 64)
@@ -141,7 +141,7 @@ def test_costs_that_may_bend_have_an_envelope_as_far_as_twice_and_nothing_beyond
     (beyond,) = at_size(data, PRICES, 601)
     assert (beyond.month, beyond.bounded) == (None, False)
     assert beyond.hundred.n == 10
-    assert "say nothing of a size so far beyond" in money_at(data, 0.04, 0.005, 900).text
+    assert "too much to extrapolate to this size" in money_at(data, 0.04, 0.005, 900).text
 
 
 def test_within_the_measured_sizes_nothing_is_said_of_distance():
@@ -159,7 +159,7 @@ def test_the_command_takes_studies_that_scale_out_alone():
     asked = ["--core-hour", "0.04", "--gib-hour", "0.005", "--pods", "600"]
     code, out, err = meshtrial("cost", next(sample.glob("scale_out*.zip")), *asked)
     assert (code, err) == (0, "")
-    assert "a month at 600 pods" in out
+    assert "month at 600 pods" in out
     code, _, err = meshtrial("cost", next(sample.glob("ambient*.zip")), *asked)
     assert code == 2
     assert "use a recorded scale_out study" in err

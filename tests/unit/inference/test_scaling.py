@@ -141,7 +141,6 @@ def test_figures_are_drawn_from_records_alone(data):
         figure = make(data)
         assert "<svg" in figure.svg
         assert figure.table.height >= 2
-    assert "dashed beyond the largest size" in figures.cost_against_endpoints(data).caption
     assert "Nothing" in figures.configuration_against_endpoints(data).svg
     assert limits(data) == []
     assert "No run" in figures.machine_limits(data).caption
@@ -197,21 +196,21 @@ def test_what_a_service_costs_that_nobody_calls_is_found_at_the_largest_size():
 
 def test_services_that_nobody_calls_are_tabled_with_what_scoping_saves(data):
     text = tables.costs_of_unused_services(unused_recorded()).text
-    assert "through 0, 200 and 1000 services that nobody calls" in text
-    assert "at 90 endpoints" in text
+    assert "through 0, 200 and 1000 unused services" in text
+    assert "at 90 used endpoints" in text
     lines = [line for line in text.splitlines() if "memory (PSS), data plane" in line]
     assert len(lines) == 3  # each treatment, and what the second saves of the first
     # 50 kB of each of 1000 services in 90 proxies
     assert re.search(r"\+4\s?\d{3} \(.*\) MiB", lines[0])
-    assert "told apart where there were several" in tables.costs_of_unused_services(data).text
+    assert "unused_services" in tables.costs_of_unused_services(data).text
 
 
 def test_where_an_interval_holds_no_cost_the_table_says_what_it_would_take():
     rows = tables.costs_of_unused_services(unused_recorded()).text.splitlines()
     told, scoped, _ = (line for line in rows if "memory (PSS), data plane" in line)
-    assert " blocks find " not in told
+    assert " blocks detect " not in told
     # Noise of 1 % on 1.8 GB, over a thousand services: about 14 MiB between runs of a block, 1.3 of that for 8 blocks.
-    found = re.search(r"8 blocks find ([\d.]+)\sMiB", scoped)
+    found = re.search(r"8 blocks detect ([\d.]+)\sMiB", scoped)
     assert 8 < float(found[1]) < 50
 
 
@@ -225,11 +224,11 @@ def test_a_study_of_one_size_is_drawn_against_the_services_that_nobody_calls():
 
 
 def test_endpoints_and_rate_are_tabled_where_they_were_crossed(data):
-    assert "there is one" in tables.costs_of_endpoints_and_rate(data).text
+    assert "several rates" in tables.costs_of_endpoints_and_rate(data).text
     crossed = recorded(rates="100,200")
     text = tables.costs_of_endpoints_and_rate(crossed, ["data_plane_memory_bytes"]).text
     assert "1000 endpoints" in text
-    assert "1000 requests a second" in text
+    assert "1000 requests per second" in text
 
 
 def test_idle_share_gates_and_failures(make_record):

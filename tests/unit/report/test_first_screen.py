@@ -235,7 +235,7 @@ def test_the_detectable_effect_is_that_of_the_response_that_is_furthest_from_its
     is_open = changed(data, lambda row: row is open_row, verdict="inconclusive", qualifier="", blocks_needed=31)
     assert check(is_open, "power").state == "attention"
     assert "1 of 6" in check(is_open, "power").sentence
-    assert "31 blocks" in check(is_open, "power").advice
+    assert "30 blocks" in check(is_open, "power").advice
     assert check(warned(data, "influential-block"), "power").state == "attention"
 
 

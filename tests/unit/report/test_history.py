@@ -66,4 +66,4 @@ def test_the_command_writes_one_page_of_what_is_recorded(tmp_path, monkeypatch):
     assert "http://" not in text.replace("http://www.w3.org", "")
     err = io.StringIO()
     assert cli.main(["history", "scale_out"], io.StringIO(), err) == 2
-    assert "nothing is recorded" in err.getvalue()
+    assert "scale_out: no recorded study" in err.getvalue()

@@ -29,7 +29,7 @@ def paired(declared):
 def test_the_headline_places_the_treatments(meshes, paired):
     assert tables.headline(meshes).endswith(
         "Ranked by p50 latency: places 1 istio-ambient; 2–4 istio+mtls and linkerd; 2–5 kuma+mtls; 4–5 "
-        "consul+l7 (6 of 10 pairs shown to differ)."
+        "consul+l7 (6 of 10 pairs differ significantly)."
     )
     assert "places 1 istio; 2 istio+mtls+jwt; 3 istio+mtls+observability" in tables.headline(paired)
 
@@ -37,7 +37,7 @@ def test_the_headline_places_the_treatments(meshes, paired):
 def test_the_tables_say_who_was_shown_to_be_better(meshes):
     shown = tables.ranks(meshes)
     assert shown.html.count("<table") == 2
-    assert "Ranking by p50 latency: 6 of 10 pairs shown to differ" in shown.text
+    assert "Ranking by p50 latency: 6 of 10 pairs differ significantly" in shown.text
     lines = [line for line in shown.text.splitlines() if line.startswith("linkerd")]
     assert [*lines[0].split()[:2], lines[0].split()[-1]] == ["linkerd", "2–4", "istio-ambient"]
     assert "kuma+mtls, consul+l7 and istio+mtls" in lines[1]

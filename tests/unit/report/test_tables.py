@@ -58,8 +58,8 @@ def test_a_time_or_a_number_of_events_is_not_used(variants):
 @pytest.mark.parametrize(
     ("word", "side", "sentence"),
     [
-        ("saturated", "", "it did not hold the asked rate"),
-        ("saturated", "the baseline", "its baseline did not hold the asked rate"),
+        ("saturated", "", "it did not reach the requested rate"),
+        ("saturated", "the baseline", "its baseline did not reach the requested rate"),
         ("invalid", "both", "neither it nor its baseline has a valid result"),
     ],
 )

@@ -65,7 +65,7 @@ def test_services_that_nobody_calls_take_their_time_on_a_cluster(make_study, mak
     crowded = replace(LOAD, unused_services=1000)
     plan = make_plan(replace(make_study(blocks=2, loads=(LOAD, crowded)), backend=backend))
     assert remaining_s(plan, plan.runs, 0.0) == pytest.approx(6 * 3.0 + 6 * (3.0 + each_s))
-    # What they take is no part of what every run takes besides.
+    # Creating unused services is not part of the overhead of every run.
     run = next(run for run in plan.runs if run.load == crowded.label)
     assert overhead_s(plan, [times(make_record(plan, run, {}), 0, 5 + each_s)]) == pytest.approx(2.0)
 

@@ -337,8 +337,9 @@ def test_a_difference_shown_by_every_block_hangs_on_none() -> None:
 
 
 def test_a_difference_that_hangs_on_some_blocks() -> None:
-    # n = 10, T- = 8: p = 2 * 25/1024 = .049 is shown; without block 7 T- = 1,
-    # without block 1 T- = 6 of 9: p = 2 * 14/512 = .055, without any other T- >= 7: p >= .07
+    # All blocks (n = 10) have T- = 8 and p = 2 * 25/1024 = .049.
+    # Without block 7 T- = 1. Without block 1 T- = 6 of 9 and p = 2 * 14/512 = .055.
+    # Without any other block T- >= 7 and p >= .07.
     d = np.array([-1, 2, 3, 4, 5, 6, -7, 8, 9, 10]) / 10
     found = warned(d)
     assert [w.code for w in found] == ["influential-block"]
