@@ -329,7 +329,7 @@ def _resume(study: Path) -> str:
     # Whatever was lost is there again.
     data = read_study(StudyStore.open(study))
     assert {run.run_id for run in data.runs} >= {run.run_id for run in data.plan.runs}
-    return "\n".join(line for line in lines if "set aside" in line or "runs in" in line)
+    return "\n".join(line for line in lines if "moved to" in line or "runs in" in line)
 
 
 def _report(study: Path) -> str:

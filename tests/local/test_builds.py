@@ -28,7 +28,7 @@ def test_a_debug_envoy_is_the_first_limit_of_its_report(tmp_path, monkeypatch):
     assert [run.reasons for run in data.runs if not run.valid] == []
     assert not_released(data.runs) == {("envoy", "DEBUG"): ["sidecar"]}
     assert limits(data).state == "problem"
-    assert "envoy is no release, by its own word (DEBUG), in sidecar" in limits(data).details[0]
+    assert limits(data).details[0].startswith("envoy reports that it is not a release (DEBUG), in sidecar")
 
 
 @pytest.mark.parametrize("mesh", ["consul", "istio", "kuma", "sidecar"])

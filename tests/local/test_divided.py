@@ -21,7 +21,7 @@ def test_two_parts_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path / "two"))
     Trial("ambient_vs_no_mesh", given | {"part": "2/2"}).run(lambda _: None)
     code, out, err = meshtrial("run", "ambient_vs_no_mesh", *short(**given, part="2/2"), "--resume")
-    assert "nothing is run" in out, err
+    assert "nothing to measure" in out, err
     folders = [only(tmp_path / machine, "ambient_vs_no_mesh/*") for machine in ("one", "two")]
     assert [StudyStore.open(folder).blocks for folder in folders] == [(1, 2), (3,)]
     assert [{run.repetition for run in read_study(StudyStore.open(f)).runs} for f in folders] == [{1, 2}, {3}]

@@ -36,7 +36,7 @@ def test_an_interrupted_study_keeps_its_blocks_and_goes_on(tmp_path):
         os.kill(session.pid, number)
         code, said = session.ended(), session.log.read_text()
         assert code == Exit.INTERRUPTED, said
-        assert "to go on" in said
+        assert "resume with:" in said
         assert " left, until about " in said.splitlines()[0]  # how long it takes, said at once
         assert "\r" not in said
         page = max(Path(os.environ["MESHTRIAL_REPORTS"]).glob("ambient*.html")).read_text()
