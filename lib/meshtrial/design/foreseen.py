@@ -7,6 +7,7 @@ percentile, the highest percentile that one can report is primary instead. A use
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from meshtrial.design.study import Gates, Study
 # The key in `Study.options` of percentiles that cannot be reported, each with the response that is primary instead.
 INSTEAD = "primary_instead"
 _LONGEST_S = 86400.0  # the largest duration_s
+# Fields of a load in which the requests themselves, and where they go, do not differ.
+_NO_PART_OF_REQUESTS = ("duration_s", "warmup_s", "catchup", "timeout_s", "generators_vary")
 _MOST_LISTED = 3  # loads; of more only their number is given
 
 
@@ -178,8 +181,8 @@ def _alike(load: Load, other: Load) -> bool:
     """Whether a rate under one load is evidence for the other: same requests and, except for a search, connections."""
     if not isinstance(load, FixedRate | RestartUnderLoad):
         return False
-    same = ["payload_bytes", "response_bytes", "headers", "keepalive", "protocol", "replicas", "unused_services"]
-    same += [] if isinstance(other, CapacitySearch) else ["connections", "generators"]
+    may_differ = {*_NO_PART_OF_REQUESTS, *(("connections", "generators") if isinstance(other, CapacitySearch) else ())}
+    same = {one.name for one in dataclasses.fields(Load)} - may_differ
     return all(getattr(load, name) == getattr(other, name) for name in same)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -66,6 +66,15 @@ class Objective:
     def text(self) -> str:
         """The text that :meth:`parse` reads."""
         return f"{self.percentile}<{1e3 * self.limit_s:.10g}ms"
+
+
+_PROTOCOL_NAMES = {
+    "http1": "HTTP/1.1",
+    "h2": "HTTP/2",
+    "grpc": "gRPC",
+    "mixed": "HTTP/1.1 and gRPC mixed",
+    "tcp": "TCP",
+}
 
 
 @dataclass(frozen=True)
@@ -162,18 +171,35 @@ class Load:
     @property
     def label(self) -> str:
         """A short name that differs between the loads of a study."""
-        unusual = (
-            (self.payload_bytes > 0, f"{self.payload_bytes}B"),
-            (self.response_bytes > 0, f"{self.response_bytes}B-back"),
-            (self.headers > 0, f"{self.headers}h"),
-            (not self.keepalive, "close"),
-            (self._arrivals != "uniform", self._arrivals),
-            (self.protocol != "http1", self.protocol),
-            (self.replicas > 1, f"{self.replicas}x"),
-            (self.unused_services > 0, f"{self.unused_services}unused"),
-            (self.generators_vary, f"{self.generators}g"),
+        return "-".join([self._rate, f"{self.connections}c", *(short for short, _ in self._unusual(str))])
+
+    def details(self, count: Callable[[int], str] = str) -> list[str]:
+        """Return in words what a reader must know beside rate and connections; `count` formats whole numbers."""
+        return [words for _, words in self._unusual(count)]
+
+    def _unusual(self, count: Callable[[int], str]) -> Iterator[tuple[str, str]]:
+        """Yield, for every field that differs from the usual load, its part of the label and its words."""
+        unused = self.unused_services
+        texts = (
+            (self.payload_bytes > 0, f"{self.payload_bytes}B", f"{count(self.payload_bytes)} byte request body"),
+            (self.response_bytes > 0, f"{self.response_bytes}B-back", f"{count(self.response_bytes)} byte response"),
+            (self.headers > 0, f"{self.headers}h", f"{self.headers} additional headers"),
+            (not self.keepalive, "close", "a new connection for every request"),
+            (self._arrivals != "uniform", self._arrivals, "each send moved by up to a tenth of its interval"),
+            (self.protocol != "http1", self.protocol, _PROTOCOL_NAMES[self.protocol]),
+            (self.replicas > 1, f"{self.replicas}x", f"{self.replicas} replicas"),
+            (
+                self.unused_services > 0,
+                f"{self.unused_services}unused",
+                f"{count(self.unused_services)} unused services",
+            ),
+            (
+                self.generators_vary,
+                f"{self.generators}g",
+                f"{self.generators} load generator{'s' * (self.generators > 1)}",
+            ),
         )
-        return "-".join([self._rate, f"{self.connections}c", *(text for is_unusual, text in unusual if is_unusual)])
+        yield from ((short, words) for is_unusual, short, words in texts if is_unusual)
 
     @property
     def _rate(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
-from meshtrial.design.load import CapacitySearch, ClosedLoop, Load, OpenLoad, Ramp
+from meshtrial.design.load import CapacitySearch, ClosedLoop, Load, Ramp
 from meshtrial.design.responses import REGISTRY, Response, find_response
 from meshtrial.margin import Margin
 from meshtrial.records.schema import VerdictRow
@@ -329,26 +329,8 @@ def load_text(load: Load) -> str:
             rate = f"a rate rising to {plain(load.rps)} requests per second in {load.steps} steps"
         case _:
             rate = f"{plain(load.asked_rps)} requests per second"
-    parts = [f"{rate} over {count(load.connections)} connection{'s' * (load.connections > 1)}"]
-    if load.protocol != "http1":
-        parts.append({"h2": "HTTP/2", "grpc": "gRPC", "mixed": "HTTP/1.1 and gRPC mixed", "tcp": "TCP"}[load.protocol])
-    if load.payload_bytes:
-        parts.append(f"{count(load.payload_bytes)} byte request body")
-    if load.response_bytes:
-        parts.append(f"{count(load.response_bytes)} byte response")
-    if load.headers:
-        parts.append(f"{load.headers} additional headers")
-    if not load.keepalive:
-        parts.append("a new connection for every request")
-    if isinstance(load, OpenLoad | CapacitySearch) and load.arrivals == "jitter":
-        parts.append("each send moved by up to a tenth of its interval")
-    if load.replicas > 1:
-        parts.append(f"{load.replicas} replicas")
-    if load.unused_services:
-        parts.append(f"{count(load.unused_services)} unused services")
-    if load.generators_vary:
-        parts.append(f"{load.generators} load generator{'s' * (load.generators > 1)}")
-    return ", ".join(parts)
+    connections = f"{rate} over {count(load.connections)} connection{'s' * (load.connections > 1)}"
+    return ", ".join([connections, *load.details(count)])
 
 
 def short_label(name: str) -> str:
