@@ -11,7 +11,7 @@ import pytest
 from meshtrial import paths
 from meshtrial.commands.calibrate import FULL
 from meshtrial.design.responses import REGISTRY
-from meshtrial.inference.gate import Declared, judge, read_rules
+from meshtrial.inference.gate import DeclaredContrast, judge, read_rules
 from meshtrial.inference.rows import verdict_row
 from meshtrial.stats import Family, Margin, analyse_family, blocks_for_difference
 from meshtrial.stats.calibration import BLOCKS, CheckResult, recorded_noise, run_all
@@ -177,7 +177,7 @@ def gated(studies: FloatArray, margin: float) -> list[bool]:
     (studies, responses, blocks, treatments) of natural logs, through families, verdicts and rows to the gate.
     """
     names, responses = ("none", "istio", "none-aa"), [REGISTRY["latency_p50_s"], REGISTRY["latency_p99_s"]]
-    declared = [Declared("", response, "istio", "none") for response in responses]
+    declared = [DeclaredContrast("", response, "istio", "none") for response in responses]
     fired = []
     for study in np.exp(studies):
         rows = []

@@ -71,5 +71,5 @@ def test_kept_connections_stay_where_connections_are_carried(bed: KubernetesTest
     run = one_run(bed, "none", tmp_path, keepalive=True, changes="endpoints", change_every_s=5)
     assert not run.valid
     (reason,) = run.reasons
-    assert reason.startswith("gate obeyed: exchanged endpoint never obeyed within 5 s")
+    assert reason.startswith("check obeyed: exchanged endpoint never obeyed within 5 s")
     assert "propagation_all_endpoints_s" not in run.responses

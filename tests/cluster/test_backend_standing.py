@@ -78,5 +78,5 @@ def test_what_befalls_deployments_that_stand_at_once_is_said_and_the_study_goes_
     assert sum("load pod" in reason for reason in reasons) == len(TREATMENTS) - 1, reasons
     went_round(done, again)
     others = [run for run in (*repeated, *again) if not run.valid]
-    assert all(reason.startswith("gate ") for run in others for reason in run.reasons), others
+    assert all(reason.startswith("check ") for run in others for reason in run.reasons), others
     assert owned_namespaces(cluster) == []

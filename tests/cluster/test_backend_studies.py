@@ -306,7 +306,7 @@ def test_a_study_goes_on_after_what_befell_its_runs(cluster: Cluster, tmp_path: 
     assert {(first.repetition, first.treatment), (second.repetition, second.treatment)} <= repeated
     others = [run for run in done.data.runs if run not in (first, second)]
     noisy = [run for run in others if not run.valid]
-    assert all(reason.startswith("gate ") for run in noisy for reason in run.reasons), noisy
+    assert all(reason.startswith("check ") for run in noisy for reason in run.reasons), noisy
     assert any(run.valid for run in others)
     taken = include(done.data.plan, done.data.runs, first.load)
     assert done.code == (3 if taken.excluded or taken.excluded_blocks else 0)

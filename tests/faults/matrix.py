@@ -202,7 +202,7 @@ COMPONENTS = {
 SPACE, RIGHT = (
     f"cannot be (?:written|made) \\({why}\\)" for why in ("No space left on device", "Read-only file system")
 )
-GOES_ON = r"; \d of 4 runs are recorded, .*; `meshtrial run ambient_vs_no_mesh -p study_dir=.*` goes on$"
+GOES_ON = r"; \d of 4 runs are recorded, .*; resume: meshtrial run ambient_vs_no_mesh -p study_dir=.*$"
 DATA, REPORTS, TEMPORARY = "MESHTRIAL_DATA", "MESHTRIAL_REPORTS", "TMPDIR"
 
 
@@ -237,7 +237,7 @@ def _signals() -> list[Cell]:
 def _components() -> list[Cell]:
     cells = []
     for name, (words, said) in COMPONENTS.items():
-        ended, stopped = f"proof {said} alive", f"proof {said} ran on|{said} .*was stopped"
+        ended, stopped = f"check {said} alive", f"check {said} ran on|{said} .*suspended it"
         if name == "generator":
             ended = "load generator .*: ended with code -9"
         else:
@@ -318,9 +318,7 @@ def _command() -> list[Cell]:
         failing("reports full", "second run", fill(REPORTS), SPACE + GOES_ON, place=REPORTS),
         failing("reports read-only", "second run", read_only(REPORTS, "reports"), RIGHT + GOES_ON, place=REPORTS),
         failing("reports removed", "second run", remove("reports"), removed + GOES_ON),
-        failing(
-            "kernel dead before its reply", "start", nothing, "did not come up", prepare=dying_kernel, goes_on=False
-        ),
+        failing("kernel dead before its reply", "start", nothing, "did not start", prepare=dying_kernel, goes_on=False),
         *(failing("kernel killed", phase, kill("ipykernel"), died) for phase in ("any run", "second run")),
         failing("no memory for the kernel", "any run", out_of_memory("ipykernel"), died, prepare=confined),
         *(failing(name, "start", nothing, "this shell allows", command=c, goes_on=False) for name, c in limited),

@@ -50,7 +50,7 @@ def test_a_run_beside_another_program_fails_its_gate_with_the_share():
         # Where a further program takes from this one's core, it is another program too.
         assert run.responses["foreign_load"] > 0.8 / CORES
         assert [gate.name for gate in run.gates if not gate.passed] == ["foreign load"]
-        assert any(reason.startswith("gate foreign load: other programs used ") for reason in run.reasons)
+        assert any(reason.startswith("check foreign load: other programs used ") for reason in run.reasons)
 
 
 def used_ticks(pid: int) -> int:

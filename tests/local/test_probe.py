@@ -55,5 +55,5 @@ def test_a_studys_treatments_are_counted_and_read_back(tmp_path, monkeypatch):
 
 
 def test_a_study_on_a_cluster_cannot_count_them():
-    with pytest.raises(MeshtrialError, match="probe = True: strace watches processes of this machine"):
+    with pytest.raises(MeshtrialError, match="probe = True: strace traces only processes of this machine"):
         Trial("ambient_vs_no_mesh", {"backend": "kubernetes", "probe": True}).probe_problems()

@@ -67,7 +67,7 @@ def test_a_change_that_changes_nothing_is_never_obeyed_and_has_no_time():
     assert not [name for name in control.responses if name.startswith("propagation_")]
     (reason,) = control.reasons
     assert reason.startswith(
-        "gate obeyed: denial never obeyed within 1 s (by all requests in 0 of 1 changes, by any in 0)"
+        "check obeyed: denial never obeyed within 1 s (by all requests in 0 of 1 changes, by any in 0)"
     )
     (row,) = [
         row for row in data.verdicts if row.response == "propagation_all_deny_s" and row.treatment == control.treatment

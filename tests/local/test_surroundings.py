@@ -45,7 +45,7 @@ def test_every_command_takes_a_folder_by_whatever_name(odd):
         assert code == 0, (command, said, complaint)
         return said
 
-    same = "plan sealed, 24 runs intact, 34 verdicts the same again"
+    same = "plan sealed, 24 runs intact, 34 verdicts reproduced"
     assert same in done("verify", study)
     done("report", study)
     assert same in done("verify", only(odd / "reports", "ambient*.html"))

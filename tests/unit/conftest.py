@@ -79,7 +79,7 @@ def record(plan: Plan, run: PlannedRun, responses: dict[str, float], *, attempt:
         responses=responses,
         bounds={},
         valid=not fail,
-        reasons=(f"gate {fail}: too slow",) if fail else (),
+        reasons=(f"check {fail}: too slow",) if fail else (),
     )
 
 

@@ -188,11 +188,7 @@ class Load:
             (self._arrivals != "uniform", self._arrivals, "each send moved by up to a tenth of its interval"),
             (self.protocol != "http1", self.protocol, _PROTOCOL_NAMES[self.protocol]),
             (self.replicas > 1, f"{self.replicas}x", f"{self.replicas} replicas"),
-            (
-                self.unused_services > 0,
-                f"{self.unused_services}unused",
-                f"{count(self.unused_services)} unused services",
-            ),
+            (unused > 0, f"{unused}unused", f"{count(unused)} unused services"),
             (
                 self.generators_vary,
                 f"{self.generators}g",

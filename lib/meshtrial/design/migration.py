@@ -21,6 +21,7 @@ _RESPONSES = {
 _RESPONSE = re.compile(rf"(?<![A-Za-z0-9_])({'|'.join(_RESPONSES)})")
 _SETTINGS = {"standing": "deployment_mode", "run_missing": "measure"}
 _MODES = {"block": "concurrent", "run": "sequential"}
+_CHECK = re.compile("^(?:gate|proof) ")  # how the reason of a failed check began
 _NAMING_RESPONSES = ("primary", "margin", "scale")  # settings whose text names responses
 
 
@@ -75,7 +76,8 @@ def run_of_1(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return a run record of schema 1 as one of schema 2, without the copies of what its plan holds."""
     kept = {name: value for name, value in record.items() if name not in ("load_spec", "options")}
     responses = {name: _with_current_responses(record[name]) for name in ("responses", "bounds")}
-    return {**kept, **responses}
+    reasons = [_CHECK.sub("check ", reason) for reason in record["reasons"]]
+    return {**kept, **responses, "reasons": reasons}
 
 
 def current_row(row: Any) -> Any:

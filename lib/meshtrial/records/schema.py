@@ -44,8 +44,8 @@ class Proof:
 
     @property
     def reason(self) -> str:
-        """What a run that failed it says."""
-        return f"proof {self.name} ({self.phase}): expected {self.expected}, saw {self.observed}"
+        """The reason of a run that failed it."""
+        return f"check {self.name} ({self.phase}): expected {self.expected}, saw {self.observed}"
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class GateResult:
 
     @property
     def reason(self) -> str:
-        """What a run that failed it says."""
-        return f"gate {self.name}: {self.message}"
+        """The reason of a run that failed it."""
+        return f"check {self.name}: {self.message}"
 
 
 @dataclass(frozen=True)

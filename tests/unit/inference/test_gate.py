@@ -198,7 +198,7 @@ def recorded(make_study, make_record, make_row):
             for attempt in (1, 2) if own else (1,):
                 run = make_record(plan, planned, {}, attempt=attempt, fail="x" if own else "")
                 gates = tuple(gate for gate in own if isinstance(gate, GateResult))
-                reasons = tuple(f"gate {g.name}: {g.message}" if isinstance(g, GateResult) else g for g in own)
+                reasons = tuple(f"check {g.name}: {g.message}" if isinstance(g, GateResult) else g for g in own)
                 runs.append(replace(run, gates=gates, reasons=reasons))
         rows = tuple(make_row(verdict=word) for word in words)
         return StudyData(Path("nowhere"), plan, {}, tuple(runs), pl.DataFrame(), rows)

@@ -246,8 +246,8 @@ def _run(
         seen = "HTTP 200" if broken else "connection reset"
         proofs.append(Proof("peer certificate", phase, True, peer, peer))
         proofs.append(Proof("plaintext refused", phase, not broken, "refused", seen))
-    reasons = [f"gate {g.name}: {g.message}" for g in gates if not g.passed]
-    reasons += [f"proof {p.name} ({p.phase}): expected {p.expected}, saw {p.observed}" for p in proofs if not p.passed]
+    reasons = [f"check {g.name}: {g.message}" for g in gates if not g.passed]
+    reasons += [f"check {p.name} ({p.phase}): expected {p.expected}, saw {p.observed}" for p in proofs if not p.passed]
     started = 1795229100.0 + 8.1 * planned.sequence
     ran = (("fortio", "load", "-qps", "2000"), "1.68.1", 0, started, 6.0)
     generator = GeneratorRecord(*ran, n, n, 0, load.asked_rps, load.asked_rps, 10, 10, 1e-5, {"200": n})

@@ -120,16 +120,16 @@ def test_an_excluded_block_is_doubtful_and_named_with_its_reason(synth, tmp_path
     found = check(synth.study_data(tmp_path, Shape(failed_blocks=(3,), requests=300)), "runs")
     assert (found.state, found.value, found.sentence) == ("attention", "36", "1 of 10 blocks excluded")
     (why,) = [line for line in found.details if line.startswith("Block 3 is excluded")]
-    assert "sidecar+mtls: gate late: 11 % of sends were late" in why
+    assert "sidecar+mtls: check late: 11 % of sends were late" in why
 
 
 def test_what_was_excluded_is_named_with_every_reason_and_how_often(variants):
     said = "\n".join(check(variants["invalid"], "runs").details)
     for text in (
-        "Block 3 is excluded for every treatment. sidecar+mtls: gate late: 11 % of sends were late",
+        "Block 3 is excluded for every treatment. sidecar+mtls: check late: 11 % of sends were late",
         "Block 7 is excluded",
         "node-proxy is excluded entirely (invalid): 10 of 10 runs failed.",
-        "proof plaintext refused (before): expected refused, saw HTTP 200 (10 runs)",
+        "check plaintext refused (before): expected refused, saw HTTP 200 (10 runs)",
     ):
         assert text in said
 

@@ -291,7 +291,7 @@ def test_of_an_output_a_page_takes_what_it_can_hold(tmp_path):
     assert "data:image/png;base64,iVBORw0KGgo=" in text
 
 
-WHAT = "proof <b>mTLS</b>: ```\n# no heading"
+WHAT = "check <b>mTLS</b>: ```\n# no heading"
 KEPT = "12 of 40 runs are recorded, 3 of 10 blocks, in data/studies/x"
 COMMAND = "meshtrial run x -p study_dir=data/studies/x"
 
@@ -338,7 +338,7 @@ def test_on_the_page_it_is_the_banner_with_a_way_to_the_cell(failed_notebook, tm
     text = notebook_to_html(failed_notebook, tmp_path / "x.html").read_text()
     banner = text[text.index('<section class="banner"') : text.index("<h1")]
     assert "This study is unfinished." in banner
-    assert "proof &lt;b&gt;mTLS&lt;/b&gt;" in banner
+    assert "check &lt;b&gt;mTLS&lt;/b&gt;" in banner
     assert KEPT in banner
     assert COMMAND in banner
     assert 'href="#error-1"' in banner

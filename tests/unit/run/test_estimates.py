@@ -165,7 +165,7 @@ def behind(check: str, treatment: str = "node-proxy", blocks: int = 6) -> Callab
     def run(one: RunRecord) -> RunRecord:
         failed = one.treatment == treatment and one.repetition <= blocks
         gates = one.gates if not failed else (replace(GATE, name=check),)
-        reasons = (f"gate {check}: it did not hold",) if failed else ()
+        reasons = (f"check {check}: it did not hold",) if failed else ()
         responses = {"achieved_rps": 1500.0 + one.repetition}
         return replace(one, gates=gates, valid=not failed, reasons=reasons, responses=responses)
 
@@ -193,7 +193,7 @@ def disturbed(run: RunRecord) -> RunRecord:
     if run.repetition % 2:
         gates = (*slow.gates, replace(GATE, name="foreign load"))
         return replace(slow, gates=gates, reasons=tuple(gate.reason for gate in gates))
-    return replace(slow, reasons=(*slow.reasons, "proof x (after): expected a, saw b"))
+    return replace(slow, reasons=(*slow.reasons, "check x (after): expected a, saw b"))
 
 
 @pytest.mark.parametrize("run", [behind("errors"), behind("foreign load"), behind("rate", blocks=3), disturbed])

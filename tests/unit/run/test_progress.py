@@ -23,7 +23,7 @@ SAID = [
     "study data/studies/x, 3 runs",
     transient(0, 3, "20 s left, until about 14:20; block 1/1, 2000rps-10c, none"),
     transient(1, 3, "10 s left, until about 14:20; block 1/1, 2000rps-10c, sidecar"),
-    "01-2-sidecar is INVALID: gate rate",
+    "01-2-sidecar is INVALID: check rate",
     transient(3, 3, "3 runs in 21 s"),
 ]
 

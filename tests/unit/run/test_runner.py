@@ -50,7 +50,7 @@ def test_every_run_is_announced_with_the_time_that_is_left_at_the_pace_so_far(to
         rf"\[0/6\] 24 s left, until about .*; block 1/2, 100rps-4c, {re.escape(first.treatment)}", lines[0]
     )
     assert lines[1].startswith(f"{first.run_id} is INVALID, ")
-    assert lines[1].endswith(": gate rate: too slow")
+    assert lines[1].endswith(": check rate: too slow")
     # A run was to take 4 s and took 8: five of them are left.
     assert lines[2].startswith("[1/6] 40 s left, ")
     assert lines[3].startswith("[2/6] 32 s left, ")
@@ -77,7 +77,7 @@ def test_a_failure_that_may_be_the_treatments_own_is_told_and_not_repeated(
     runner.execute(store, None, lines.append, None, overhead_s=1.0)
     (reported,) = (line for line in lines if line.startswith(plan.runs[0].run_id))
     assert "INVALID" not in reported
-    assert reported.endswith(": gate late: too slow")
+    assert reported.endswith(": check late: too slow")
     assert len(store.records()) == 6
     assert blocks_in_a_row(plan, store.records()) == 2
 
