@@ -31,7 +31,7 @@ from meshtrial.records.parts import Part
 from meshtrial.records.store import StudyStore, read_json
 from meshtrial.run.progress import LineWriter, progress_to
 from meshtrial.run.sessions import next_session
-from meshtrial.run.trial import MACHINE_USE_FILE, STUDY_DIR_FILE_ENV, Trial, recorded_so_far, resume_command
+from meshtrial.run.trial import MACHINE_USE_FILE, STUDY_DIR_FILE_ENV, Trial, complete, recorded_so_far, resume_command
 from meshtrial.signals import end_tasks, interruptible
 from meshtrial.temporary import PrivateFolder
 from meshtrial.testbed.local.others import LoadSnapshot
@@ -113,10 +113,10 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     if arguments.resume or arguments.next_session:
         given |= begun(arguments.study, given)
     if arguments.next_session:
-        if (reason := nothing_due(given)) is not None:
+        given["next_session"] = True
+        if (reason := nothing_due(arguments.study, given)) is not None:
             print(reason, file=out)
             return Exit.DONE
-        given["next_session"] = True
     return run_notebook(arguments.study, given, out, gate, allow_excluded=arguments.allow_excluded)
 
 
@@ -156,14 +156,22 @@ def begun(study: str, given: Mapping[str, Any]) -> dict[str, Any]:
     return {} if store is None else {"study_dir": str(store.path)}
 
 
-def nothing_due(given: Mapping[str, Any]) -> str | None:
-    """Return why no session of a study that has begun is due now; None if one is."""
+def nothing_due(study: str, given: Mapping[str, Any]) -> str | None:
+    """Return why no session of a study that has begun is due now; None if one is.
+
+    UsageError for parameters that contradict its plan. Damaged runs are due: the session repeats them.
+    """
     folder = given.get("study_dir")
     if not folder:
         return None
+    Trial(study, {**given, "measure": False})
     store = StudyStore.open(Path(str(folder)).expanduser().resolve())
+    damaged: dict[Path, str] = {}
+    records = store.records(damaged)
+    if damaged:
+        return None
     session = next_session(store)
-    if session is None:
+    if session is None or complete(store, records):
         return f"{paths.display_path(store.path)}: all sessions are recorded"
     now_unix_s = time.time()
     return session.announcement(now_unix_s) if session.remaining_s(now_unix_s) else None
@@ -223,11 +231,13 @@ def run_notebook(
             "nothing was recorded" if store is None else f"{recorded_so_far(store)}; resume: {resume_command(store)}"
         )
         raise MeshtrialError(f"{reason}; {resume}") from None
+    if given.get("next_session") and store is not None and (session := next_session(store)) is not None:
+        print(session.announcement(time.time()), file=out, flush=True)
+        return Exit.DONE  # the gate and exclusions are judged after the last session
     # Importing matplotlib takes a second.
     from meshtrial.report import frames
 
-    # A study that still has sessions to run owes no verdict yet.
-    ended = ending(data, measured=bool(given.get("measure", True)) and not given.get("next_session"))
+    ended = ending(data, measured=bool(given.get("measure", True)))
     code = Exit.DONE if ended.has_verdict and (allow_excluded or not ended.excluded) else Exit.EXCLUDED
     try:
         gate.judge(frames.contrasts(data), declared_by(data.plan), data.plan.study.alpha, study, out)

@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from meshtrial.errors import UsageError
+
 PLAN_1, RUN_1 = "meshtrial.plan/1", "meshtrial.run/1"
 # Former beginnings of names of responses.
 _RESPONSES = {
@@ -36,7 +38,7 @@ def current_setting(name: str) -> str:
 
 
 def current_settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with their present names and values; where both names are given, the present one counts."""
+    """Return settings with their present names and values; UsageError if one is given by both names."""
     settings: dict[str, Any] = {}
     for name, value in given.items():
         current = current_setting(name)
@@ -44,8 +46,9 @@ def current_settings(given: Mapping[str, Any]) -> dict[str, Any]:
             value = _MODES.get(value, value)
         elif current in _NAMING_RESPONSES and isinstance(value, str):
             value = current_responses(value)
-        if current == name or current not in given:
-            settings[current] = value
+        if current != name and current in given:
+            raise UsageError(f"{name}: is the former name of {current}; leave one of them out")
+        settings[current] = value
     return settings
 
 

@@ -6,6 +6,7 @@ Unknown keys are refused when a record is read back, so that a record of another
 from __future__ import annotations
 
 import dataclasses
+import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -143,6 +144,11 @@ class RunRecord:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def finished_unix_s(self) -> float:
+        """When it ended."""
+        return datetime.datetime.fromisoformat(self.finished_at).timestamp()
+
+    @property
     def failed_gates(self) -> tuple[GateResult, ...]:
         """The run checks of the load that failed."""
         return tuple(gate for gate in self.gates if not gate.passed)
@@ -163,7 +169,9 @@ class RunRecord:
         is_former = data.get("schema") == RUN_1
         body = of_schema(data, RUN_1 if is_former else SCHEMA, where)
         try:
-            return read(cls, run_of_1(body) if is_former else body)
+            record = read(cls, run_of_1(body) if is_former else body)
+            datetime.datetime.fromisoformat(record.finished_at)  # the next session is due a gap after it
+            return record
         except (UsageError, *SHAPE_ERRORS) as error:
             raise RecordError(f"{where}: not a whole run record ({reason(error)}); restore it from a backup") from None
 

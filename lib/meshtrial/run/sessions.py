@@ -29,20 +29,28 @@ class Session:
     of: int
     blocks: range
     due_unix_s: float  # 0.0 for a session that may begin at once
+    gap_s: float
 
     @property
     def name(self) -> str:
         """Its number and how many there are."""
         return f"session {self.number} of {self.of}"
 
+    @property
+    def blocks_text(self) -> str:
+        """Its blocks: ``block 3`` or ``blocks 3 to 5``."""
+        first, last = self.blocks[0], self.blocks[-1]
+        return f"block {first}" if first == last else f"blocks {first} to {last}"
+
     def remaining_s(self, now_unix_s: float) -> float:
-        """Return the seconds until it may begin, at least 0."""
-        return max(0.0, self.due_unix_s - now_unix_s)
+        """Return the seconds until it may begin: at least 0, and at most the gap if the clock was set back."""
+        return min(max(0.0, self.due_unix_s - now_unix_s), self.gap_s)
 
     def announcement(self, now_unix_s: float) -> str:
         """Return the line that says when it begins."""
-        moment = datetime.datetime.fromtimestamp(self.due_unix_s, datetime.UTC)
-        return f"{self.name} begins at {moment:%Y-%m-%d %H:%M:%S} UTC, in {span(self.remaining_s(now_unix_s))}"
+        remaining_s = self.remaining_s(now_unix_s)
+        moment = datetime.datetime.fromtimestamp(now_unix_s + remaining_s, datetime.UTC)
+        return f"{self.name} begins at {moment:%Y-%m-%d %H:%M:%S} UTC, in {span(remaining_s)}"
 
 
 def next_session(store: StudyStore) -> Session | None:
@@ -57,9 +65,10 @@ def next_session(store: StudyStore) -> Session | None:
         if finished.issuperset(set(blocks) & set(store.blocks)):
             continue
         has_begun = any(record.repetition in blocks for record in records)
-        ends = [datetime.datetime.fromisoformat(record.finished_at).timestamp() for record in records]
-        due_unix_s = 0.0 if has_begun or not ends else max(ends) + plan.study.session_gap_s
-        return Session(number, len(plan.sessions), blocks, due_unix_s)
+        ends = [record.finished_unix_s for record in records]
+        gap_s = plan.study.session_gap_s
+        due_unix_s = 0.0 if has_begun or not ends else max(ends) + gap_s
+        return Session(number, len(plan.sessions), blocks, due_unix_s, gap_s)
     return None
 
 
@@ -72,12 +81,15 @@ def gaps_s(plan: Plan, records: Iterable[RunRecord]) -> float:
 
 def wait_for(
     session: Session,
-    report: ProgressCallback,
+    progress: ProgressCallback,
     clock: Callable[[], float] = time.time,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Wait until a session is due, after one line that says when that is."""
+    """Wait until a session is due, after one line that says when that is; never longer than the gap."""
+    waited_s = 0.0
     if session.remaining_s(clock()):
-        report(session.announcement(clock()))
-    while (remaining_s := session.remaining_s(clock())) > 0:
-        sleep(min(_NAP_S, remaining_s))
+        progress(session.announcement(clock()))
+    while (remaining_s := min(session.remaining_s(clock()), session.gap_s - waited_s)) > 0:
+        nap_s = min(_NAP_S, remaining_s)
+        sleep(nap_s)
+        waited_s += nap_s

@@ -97,8 +97,13 @@ class Trial:
         runs = [run for run in plan.runs if run.repetition in blocks]
         done = set() if self._store is None else {record.run_id for record in self._store.records()}
         waiting = [run for run in runs if run.run_id not in done]
-        remaining_s = estimates.remaining_s(plan, waiting, self._overhead_s())
-        remaining_s += sessions.gaps_s(plan, [] if self._store is None else self._store.records())
+        if self.parameters["next_session"]:
+            session = None if self._store is None else sessions.next_session(self._store)
+            now = plan.sessions[0] if session is None else session.blocks
+            due, gaps_s = [run for run in waiting if run.repetition in now], 0.0
+        else:
+            due, gaps_s = waiting, sessions.gaps_s(plan, [] if self._store is None else self._store.records())
+        remaining_s = estimates.remaining_s(plan, due, self._overhead_s()) + gaps_s
         count = f"{len(waiting)} of {len(runs)} runs" if done else f"{len(runs)} runs"
         planned = f"{count}, {len(plan.study.treatments)} treatments in {len(blocks)} blocks"
         if plan.study.sessions > 1:
@@ -138,15 +143,18 @@ class Trial:
 
     def _measure(self, progress: ProgressCallback) -> StudyStore:
         """Make the sessions that are not recorded, or the one that is due, each with a testbed of its own."""
+        if self._store is not None:
+            _publish_study_dir(self._store)  # an interruption while it waits must name it too
         local = {} if self._store is None else self._store.here
         local |= local_of(self.parameters)
         plan = replace(self.plan, study=replace(self.plan.study, options=at_hand(self.plan.study.options, local)))
         while True:
-            if self._store is not None and (session := sessions.next_session(self._store)) is not None:
-                sessions.wait_for(session, progress)
+            awaited = None if self._store is None else sessions.next_session(self._store)
+            if awaited is not None:
+                sessions.wait_for(awaited, progress)
             testbed = make_testbed(plan, {} if self._store is None else self._store.environment)
             try:
-                store = self._run(testbed, self._watch(testbed), progress, local)
+                store = self._run(testbed, self._watch(testbed), progress, local, awaited)
             finally:
                 testbed.close()
             if self.parameters["next_session"] or complete(store):
@@ -163,7 +171,12 @@ class Trial:
             return None
 
     def _run(
-        self, testbed: Testbed, watch: Watch | None, progress: ProgressCallback, local: Mapping[str, str]
+        self,
+        testbed: Testbed,
+        watch: Watch | None,
+        progress: ProgressCallback,
+        local: Mapping[str, str],
+        awaited: sessions.Session | None,
     ) -> StudyStore:
         if self._store is not None:
             with self._store.locked():
@@ -181,13 +194,15 @@ class Trial:
         store.write_here(local)
         _publish_study_dir(store)
         progress(f"study {paths.display_path(store.path)}, plan {self.plan.sha256[:12]}, {len(store.runs_here())} runs")
-        for limit in limits:
-            progress(limit.sentence)
-
         session = sessions.next_session(store)
+        if session is not None and awaited is not None and session.number != awaited.number:
+            return store  # another process ran the awaited session
+        for limit in limits if session is None or session.number == 1 else ():
+            progress(limit.sentence)
         if session is not None and session.of > 1:
-            blocks_text = f"blocks {session.blocks[0]} to {session.blocks[-1]}"
-            progress("; ".join([f"{session.name}: {blocks_text}", *testbed.settle()]))
+            with store.locked():  # it would disturb a run of another process
+                settled = testbed.settle()
+            progress("; ".join([f"{session.name}: {session.blocks_text}", *settled]))
 
         def stop(records: Sequence[RunRecord], blocks: int) -> bool:
             decision = decide(self.plan, records, blocks)
@@ -303,11 +318,13 @@ def _require_agreement(
         value, setting = parameters[key], declared[key]
         unsealed = key in (*UNSEALED, "cluster_file")  # the contents of the cluster file are compared instead
         # A list of one number may have been sealed as the number.
-        recorded = setting.text(setting.read(sealed[key])) if setting.listed and key in sealed else sealed.get(key)
-        if unsealed or value in empty or value == setting.text(setting.default) or value == recorded:
+        default = setting.text(setting.default)  # in force where the plan is older than the setting
+        was = sealed.get(key, default)
+        recorded = setting.text(setting.read(was)) if setting.listed else was
+        if unsealed or value in empty or value in (default, recorded):
             continue
         raise UsageError(
-            f"{key} = {value!r}: the plan in {folder} was sealed with {sealed.get(key)!r}; "
+            f"{key} = {value!r}: the plan in {folder} was sealed with {was!r}; "
             "leave it out to resume, or leave study_dir out to start a new study"
         )
 

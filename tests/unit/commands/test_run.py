@@ -1,5 +1,7 @@
 """What surrounds a notebook that is run; going on without knowing the folder: the same parameters are the same plan."""
 
+import dataclasses
+import datetime
 import io
 import json
 import os
@@ -14,7 +16,7 @@ from refused import refused
 
 from meshtrial.commands import gating
 from meshtrial.commands import run as command
-from meshtrial.commands.run import begun
+from meshtrial.commands.run import begun, nothing_due
 from meshtrial.design.foreseen import foreseen
 from meshtrial.design.plan import Plan, make_plan
 from meshtrial.errors import UsageError
@@ -156,3 +158,36 @@ def test_a_kernel_is_reached_by_sockets_of_our_folder_where_their_names_fit(tmp_
     told = {name: command.kernel_connection(tmp_path / ("p" * length)) for name, length in lengths.items()}
     assert {name: one["transport"] for name, one in told.items()} == {"fits": "ipc", "does not": "tcp"}
     assert all(Path(one["connection_file"]).name == "kernel.json" for one in told.values())
+
+
+@pytest.fixture
+def first_session(root, make_record):
+    """A study after its first of two sessions, whose gap has not passed."""
+    store = StudyStore.create(root, plan(sessions=2, session_gap="1h"), {})
+    ended = datetime.datetime.now(datetime.UTC).isoformat()
+    for run in store.plan.runs:
+        if run.repetition in store.plan.sessions[0]:
+            made = dataclasses.replace(make_record(store.plan, run, {}), finished_at=ended)
+            store.finish(store.begin(run.run_id, 1), made, None)
+    return store
+
+
+def test_a_session_that_is_not_due_is_announced(first_session):
+    assert nothing_due(NAME, {"study_dir": str(first_session.path)}).startswith("session 2 of 2 begins at")
+
+
+@pytest.mark.parametrize(("name", "more"), [("scale_out", {}), (NAME, {"sessions": 3}), (NAME, {"session_gap": "2h"})])
+def test_parameters_that_contradict_the_plan_are_refused_before_a_session_is_due(first_session, name, more):
+    with refused(UsageError):
+        nothing_due(name, {"study_dir": str(first_session.path), **more})
+
+
+def test_a_damaged_run_is_due(first_session):
+    (first_session.run_folders()[0] / "run.json").write_text("{")
+    assert nothing_due(NAME, {"study_dir": str(first_session.path)}) is None
+
+
+def test_the_time_that_one_session_takes_has_no_gap(root):
+    given = GIVEN | {"sessions": 2, "session_gap": "30d"}
+    assert "days" in Trial(NAME, given).announced()
+    assert "days" not in Trial(NAME, given | {"next_session": True}).announced()

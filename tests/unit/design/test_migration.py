@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from refused import refused
 
 from meshtrial.design.load import CapacitySearch, ChangesUnderLoad, ClosedLoop, FixedRate, Ramp, RestartUnderLoad
 from meshtrial.design.migration import current_responses, current_settings, run_of_1, study_of_1
 from meshtrial.design.parameters import with_design
 from meshtrial.design.plan import Plan, digest
 from meshtrial.design.responses import REGISTRY, response
+from meshtrial.errors import UsageError
 from meshtrial.records.listing import samples
 from meshtrial.records.schema import RunRecord
 
@@ -107,9 +109,11 @@ def test_a_former_name_of_a_response_is_known_and_changes_no_other(former, curre
     assert response(former) == REGISTRY[current]
     assert current_responses(f"{former}=5%,p50=3%") == f"{current}=5%,p50=3%"
     assert current_responses(f"my_{former}") == f"my_{former}"
-    assert run_of_1({"responses": {former: 1.0}, "bounds": {former: 0.1}}) == {
+    reasons = ["gate late: too slow", "proof x (after): expected a, saw b", "the gate fell"]
+    assert run_of_1({"responses": {former: 1.0}, "bounds": {former: 0.1}, "reasons": reasons}) == {
         "responses": {current: 1.0},
         "bounds": {current: 0.1},
+        "reasons": ["check late: too slow", "check x (after): expected a, saw b", "the gate fell"],
     }
 
 
@@ -119,4 +123,5 @@ def test_former_names_of_settings_are_taken_from_the_command_line_and_from_desig
     expected = {"deployment_mode": "sequential", "primary": "propagation_all_deny_s", "measure": False}
     assert with_design({"design": str(design), "run_missing": False}) == expected
     assert with_design({"design": str(design), "deployment_mode": "concurrent"})["deployment_mode"] == "concurrent"
-    assert current_settings({"standing": "block", "deployment_mode": ""}) == {"deployment_mode": ""}
+    with refused(UsageError):
+        current_settings({"standing": "block", "deployment_mode": ""})

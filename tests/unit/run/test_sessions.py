@@ -7,7 +7,7 @@ from refused import refused
 
 from meshtrial.design.plan import divided, make_plan
 from meshtrial.design.studies import study_module
-from meshtrial.errors import UsageError
+from meshtrial.errors import RecordError, UsageError
 from meshtrial.records.store import StudyStore
 from meshtrial.run import sessions
 
@@ -58,7 +58,8 @@ def test_the_second_session_is_due_a_gap_after_the_first(store, record):
     assert session.due_unix_s == START_S + 4 * 60 + GAP_S
     assert session.remaining_s(START_S + 10 * 60) == 240
     assert session.remaining_s(START_S + 20 * 60) == 0
-    assert "00:14:00" in session.announcement(START_S)
+    assert "00:14:00" in session.announcement(START_S + 5 * 60)
+    assert session.remaining_s(START_S - 86_400) == GAP_S  # the clock was set back
     assert sessions.gaps_s(store.plan, store.records()) == GAP_S
 
 
@@ -68,6 +69,14 @@ def test_an_interrupted_session_resumes_at_once(store, record):
     session = sessions.next_session(store)
     assert (session.number, session.due_unix_s) == (2, 0.0)
     assert sessions.gaps_s(store.plan, store.records()) == 0
+
+
+def test_a_run_without_the_time_of_its_end_is_damaged(store, record):
+    record([1], 4)
+    path = store.run_folders()[0] / "run.json"
+    path.write_text(path.read_text().replace("2026-01-01T00:04:00+00:00", "yesterday"))
+    with refused(RecordError):
+        sessions.next_session(store)
 
 
 def test_nothing_is_due_after_the_last_session(store, record):
@@ -97,6 +106,8 @@ def test_the_wait_ends_when_the_session_is_due(store, record):
         {"sessions": 2, "part": "1/2", "seed": 1},
         {"sessions": 2, "stopping": "two-looks"},
         {"sessions": 11, "blocks": 10},
+        {"sessions": 2, "session_gap": "366d"},
+        {"sessions": 2, "session_gap": "9" * 400 + "d"},
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(parameters):

@@ -35,6 +35,7 @@ UNSEALED = ("design", "study_dir", "measure", "next_session", "part")
 TRICKLE_RPS = 5.0
 _GAP = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_LONGEST_GAP_S = 365 * 86_400.0
 # Fields of a load that take more than the setting of the same name.
 _DERIVED = ("connections", "duration_s", "warmup_s", "generators", "unused_services")
 # Fields of a load that are the setting of the same name.
@@ -193,7 +194,10 @@ def _session_gap_s(settings: Settings) -> float:
         raise UsageError("part: a study of several sessions cannot be divided too; leave part or sessions out")
     if settings.stopping != "fixed":
         raise UsageError(f"stopping = {settings.stopping!r}: a study of several sessions needs stopping = fixed")
-    return float(match[1]) * _SECONDS[match[2]] if match else 0.0
+    gap_s = float(match[1]) * _SECONDS[match[2]] if match else 0.0
+    if gap_s > _LONGEST_GAP_S:
+        raise UsageError(f"session_gap = {text[:40]!r}: must be at most 365d")
+    return gap_s
 
 
 def study_of(
