@@ -32,7 +32,7 @@ from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.typed import SHAPE_ERRORS, shortened
 
 # The most problems of a mesh in one message, and the longest text of each: a mangled name has any length.
-_MOST_PROBLEMS, _LONGEST = 8, 160
+_MOST_PROBLEMS, _LONGEST = 8, 240
 _CHOICES = ("version", "build", "method", "charts", "values", "parameters", "namespace_labels")
 # https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/
 _LABEL_KEY = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?", re.ASCII)
@@ -123,9 +123,10 @@ def _validate(mesh: Mesh) -> None:
     ]
     counters = {"", *(counter.name for counter in evidence if isinstance(counter, Counter) and not counter.of)}
     problems += [
-        f"{e.name}: must have percent from 0 to 100 of another counter, not {e.percent:g} of {e.of!r}"
+        f"{e.name}: `percent` must lie between 0 and 100 (exclusive), and `of` must name another counter that has no "
+        f"`of` itself; got percent {e.percent:g}, of {e.of!r}"
         for e in evidence
-        if isinstance(e, Counter) and (e.of not in counters or (0 < e.percent < 100) != bool(e.of))
+        if isinstance(e, Counter) and (e.of not in counters or not (0 < e.percent < 100 if e.of else e.percent == 0))
     ]
     bare = {f.name: f.bare for f in mesh.features.values() if f.bare}
     problems += [f"feature {n}: bare {b!r}: must be app or load" for n, b in bare.items() if b not in ("app", "load")]
