@@ -68,7 +68,7 @@ def read_mesh(folder: Path) -> Mesh:
         raise UsageError(f"{path}: {error}") from None
     except SHAPE_ERRORS as error:
         raise UsageError(
-            f"{path}: is no mesh data ({shortened(error, 120)}); see docs/reference/mesh-yaml.md"
+            f"{path}: is not mesh data ({shortened(error, 120)}); see docs/reference/mesh-yaml.md"
         ) from None
 
 
@@ -90,7 +90,7 @@ def _validate(mesh: Mesh) -> None:
     problems = []
     both = set(mesh.features) & set(mesh.not_toggles)
     if both:
-        problems.append(f"{', '.join(sorted(both))}: both a feature and not a toggle")
+        problems.append(f"{', '.join(sorted(both))}: is in both features and not_toggles")
     proofs = [*mesh.proofs, *(p for f in mesh.features.values() for p in (*f.proofs, *f.absent_proofs))]
     problems += [f"proof {name!r} is not known; known are {', '.join(PROOFS)}" for name in proofs if name not in PROOFS]
     problems += [
@@ -133,7 +133,7 @@ def _validate(mesh: Mesh) -> None:
     if bare and not (mesh.enrol.outside_labels or mesh.enrol.outside_annotations):
         problems.append(f"feature {', '.join(bare)}: enrol has no outside_labels or outside_annotations")
     if mesh.pushes is not None and mesh.pushes.component not in {part.component for part in mesh.control_plane}:
-        problems.append(f"pushes: component {mesh.pushes.component!r} is no part of the control plane")
+        problems.append(f"pushes: component {mesh.pushes.component!r} is not part of the control plane")
     if mesh.architecture not in ("sidecar", "node-proxy"):
         problems.append(f"architecture {mesh.architecture!r}: must be sidecar or node-proxy")
     if mesh.architecture == "sidecar" and not mesh.proxy_containers:
