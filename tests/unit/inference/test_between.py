@@ -132,7 +132,7 @@ def test_the_table_names_the_studies_and_says_what_it_cannot(days):
     assert "C: " in shown
     assert "Differs between them: rps: 500 / 2000" in shown
     assert "may come from the day" in shown
-    assert "none, its level" in shown
+    assert "none, its value" in shown
 
 
 @pytest.mark.parametrize(
