@@ -75,7 +75,7 @@ CALIBRATION = Path("docs", "reference", "calibration-table.md")
 # The summary of the error rates: what a row is called, and the checks of the full table that it covers.
 SUMMARY = {
     "false positives": r"false positives: ",
-    "coverage of the interval": r"coverage: (effect|what is added, )",
+    "coverage of the interval": r"coverage: (effect|additive effect, )",
     "false equivalence at the margin": r"false equivalent: ",
     "false *material* at the margin": r"family-wise error: material",
     "wrong verdicts in a family of five contrasts": r"family-wise error: 5 contrasts",
@@ -85,11 +85,11 @@ SUMMARY = {
     "false positives with two looks": r"stopping: false positives",
     "coverage with the precision rule": r"stopping: coverage",
     "false alarms of a CI gate: one, two, three primary responses": r"gate: false alarms",
-    "dependent blocks detected: all treatments, one treatment": r"dependent blocks: .* treatments?: found",
+    "dependent blocks detected: all treatments, one treatment": r"dependent blocks: .* treatments?: detected",
     "interval and p-value disagree": r"agreement: ",
     "negative control: sequential order": r"negative control: sequential",
-    "negative controls: early reading, added blocks": r"negative control: (looking|read|five)",
-    "slow states: a difference called": r"dependent blocks: .*: called|limit: slow states of one treatment: called$",
+    "negative controls: early reading, added blocks": r"negative control: (tested|five)",
+    "slow states: a difference called": r"dependent blocks: .*: called|limit: .* one treatment: called different$",
     "another program: intervals miss, unchecked": r"limit: another program",
     "another program: coverage with the check": r"coverage: another program",
 }

@@ -285,12 +285,12 @@ def _clock() -> list[Cell]:
 def _others() -> list[Cell]:
     gone = r"cannot be written \(No such file or directory\)"
     went = {
-        ("plan", "second run"): ("plan.json", r"plan\.json: was removed while the study runs"),
+        ("plan", "second run"): ("plan.json", r"plan\.json: was removed during the study"),
         ("environment", "measuring"): ("environment.json", ""),
         ("runs", "measuring"): ("runs", gone),
         ("runs", "second run"): ("runs", gone),
-        ("study", "measuring"): ("", f"{gone}|was removed while the study runs"),
-        ("study", "second run"): ("", f"{gone}|was removed while the study runs"),
+        ("study", "measuring"): ("", f"{gone}|was removed during the study"),
+        ("study", "second run"): ("", f"{gone}|was removed during the study"),
     }
     cells = [
         Cell(f"{what} removed", phase, remove(f"studies/*/*/{part}".rstrip("/")), (1, 0), said, goes_on=False)

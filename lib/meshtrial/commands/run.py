@@ -90,7 +90,7 @@ def parameters_text(study: str) -> str:
     lines = [
         f"meshtrial run {study} -p NAME=VALUE ...",
         "",
-        "0 or empty means: from the profile, or the default of the study, unless its line",
+        "0 or empty: set by the profile, or the study's default, unless the parameter's line",
         "says otherwise.",
     ]
     for heading, settings in taken.groups():

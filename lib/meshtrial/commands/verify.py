@@ -136,7 +136,7 @@ def _unlisted(folder: Path, record: RunRecord) -> list[str]:
 
 
 def _contradictions(store: StudyStore, record: RunRecord) -> list[str]:
-    """List contradictions of a record to its plan or within itself."""
+    """List contradictions between a record and its plan, and within the record."""
     planned = next((asdict(run) for run in store.plan.runs if run.run_id == record.run_id), {})
     problems = [
         f"{name} is {getattr(record, name)!r}, but {value!r} in the plan"

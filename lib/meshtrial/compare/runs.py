@@ -19,7 +19,7 @@ class Run:
     name: str  # its file or folder, or the table's column `run`
     kind: str  # fortio, nighthawk, access log, table, or another format
     values: Mapping[str, float]  # by response; SI base units for registered responses
-    # Resolution of a quantile in seconds: width of its histogram bucket, or a microsecond of a log.
+    # Resolution of a quantile in seconds: the width of its histogram bucket, or one microsecond for a log.
     bounds: Mapping[str, float] = field(default_factory=dict)
     sources: Mapping[Path, str] = field(default_factory=dict)  # files read, with their SHA-256
     settings: LoadSettings | None = None  # the requested load, if known

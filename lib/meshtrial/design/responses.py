@@ -351,7 +351,7 @@ def declared_margins(
         for name, parts in _by_response(text):
             chosen = [find(name)] if name else responses
             if name and chosen[0].kind == "quality":
-                raise UsageError(f"margin {name}: {chosen[0].name} is only described and has no margin")
+                raise UsageError(f"margin {name}: {chosen[0].name} is only reported and has no margin")
             named = f"margin {name}=" if name else "margin "
             if not name and not any(_fitting(parts, about) == parts for about in chosen):
                 read_margin(",".join(parts), chosen[0].unit if chosen else "", named)

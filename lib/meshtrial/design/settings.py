@@ -60,138 +60,150 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     profile: Annotated[
         str,
-        _study(description="how long it takes; sets what is left empty or 0 below", extra={"allowed": PROFILES}),
+        _study(
+            description="length of the study; sets the parameters that are left empty or 0", extra={"allowed": PROFILES}
+        ),
     ] = "quick"
-    backend: Annotated[str, _study(description="where it runs", extra={"allowed": ("local", "kubernetes")})] = "local"
+    backend: Annotated[str, _study(description="where the study runs", extra={"allowed": ("local", "kubernetes")})] = (
+        "local"
+    )
     treatments: Annotated[str, _study(description="comma-separated; the first that is not a twin is the baseline")] = ""
     app: Annotated[
         str, _study(description="the application behind the data plane: echo, counter-api, details, details-nodelay")
     ] = "echo"
-    blocks: Annotated[
-        int, _study(ge=0, le=1000, description="passes over all treatments; 0 is as the profile says")
-    ] = 0
+    blocks: Annotated[int, _study(ge=0, le=1000, description="passes over all treatments; 0: set by the profile")] = 0
     sessions: Annotated[
-        int, _study(ge=1, le=1000, description="stretches of time over which the blocks are divided")
+        int, _study(ge=1, le=1000, description="number of sessions over which the blocks are divided")
     ] = 1
-    session_gap: Annotated[
-        str, _study(description="time between two sessions, for example 10m, 1h or 24h; nothing runs meanwhile")
-    ] = ""
+    session_gap: Annotated[str, _study(description="pause between two sessions, for example 10m, 1h or 24h")] = ""
     design: Annotated[
-        str, _study(description="a YAML file of further settings; settings that are given directly win")
+        str, _study(description="YAML file of further settings; settings that are given directly override it")
     ] = ""
     sizes: Annotated[
         tuple[Annotated[int, Meta(ge=TIERS, le=TIERS * MOST_REPLICAS, multiple_of=TIERS)], ...],
-        _study(description="comma-separated endpoints; empty is as the profile says"),
+        _study(description="comma-separated numbers of endpoints; empty: set by the profile"),
     ] = ()
     order: Annotated[
         str,
         _study(
-            description="of the sizes; growing keeps one deployment",
+            description="order of the sizes; growing keeps one deployment and adds endpoints to it",
             extra={"allowed": ("randomised", "ascending", "growing")},
         ),
     ] = "randomised"
-    changes: Annotated[str, _study(description=f"comma-separated of {', '.join(CHANGES)}; empty is all of them")] = ""
+    changes: Annotated[str, _study(description=f"comma-separated: {', '.join(CHANGES)}; empty: all of them")] = ""
     change_every_s: Annotated[
         float,
         _study(
             ge=0,
             le=3600,
-            description="seconds from change to change, within which all requests must obey; 0 is the default",
+            description="seconds between changes, within which all requests must follow a change; 0: the default",
         ),
     ] = 0.0
     cycles: Annotated[
         int,
-        _study(ge=0, le=100, description="how often a run makes each change there and back; 0 is as the profile says"),
+        _study(ge=0, le=100, description="times that a run makes and reverts each change; 0: set by the profile"),
     ] = 0
     churn_per_min: Annotated[
         tuple[ChurnPerMinute, ...],
-        _study(description="comma-separated, other changes per minute, each a load; empty is the default"),
+        _study(description="comma-separated background changes per minute, each a load; empty: the default"),
     ] = ()
     restart_at_s: Annotated[
-        Moment, _study(description="seconds into a run at which a restart begins; 0 is a third of the run")
+        Moment, _study(description="seconds into a run at which the restart begins; 0: a third of the run")
     ] = 0.0
     around_s: Annotated[
-        Moment, _study(description="seconds of the window that begins with a restart; 0 is half of the run")
+        Moment, _study(description="length in seconds of the window that begins with the restart; 0: half of the run")
     ] = 0.0
     delays_us: Annotated[
         tuple[Annotated[int, Meta(ge=1, le=10_000_000)], ...],
-        _study(description="injected delays in whole microseconds; empty is A/A alone"),
+        _study(description="comma-separated injected delays in whole microseconds; empty: only the A/A comparison"),
     ] = (20, 50, 100, 200, 500)
     full: Annotated[bool, _study(description="true runs the simulation at full size, up to 4000 studies per cell")] = (
         False
     )
     versions: Annotated[
-        str, _study(description="versions of the local proxies (docs/reference/parameters.md); empty is none")
+        str, _study(description="versions of the local proxies (docs/reference/parameters.md); empty: none")
     ] = ""
-    probe: Annotated[bool, _study(description="true counts system calls per request after the runs, under strace")] = (
+    probe: Annotated[bool, _study(description="true counts system calls per request with strace, after the runs")] = (
         False
     )
     trace_sampling: Annotated[
-        float, _study(ge=0.1, le=100, description="percent of requests that are traced where observability is on")
+        float,
+        _study(ge=0.1, le=100, description="percentage of requests that are traced if the treatment has observability"),
     ] = 100.0
     keep_awake: Annotated[
-        bool, _study(description="true keeps this machine's idle cores awake for the study, where that is permitted")
+        bool, _study(description="true keeps this machine's idle cores awake during the study, if that is permitted")
     ] = False
 
     study_dir: Annotated[
-        str, _recorded(description="folder of a recorded or interrupted study to continue; empty starts a new one")
+        str,
+        _recorded(description="folder of a recorded study, or of an interrupted one to continue; empty: a new study"),
     ] = ""
-    measure: Annotated[bool, _recorded(description="false measures nothing and reports what study_dir holds")] = True
+    measure: Annotated[bool, _recorded(description="false measures nothing and reports the study in study_dir")] = True
     next_session: Annotated[
         bool, _recorded(description="true runs only the session that is due now (meshtrial run --next-session)")
     ] = False
-    part: Annotated[
-        str, _recorded(description="the share of the blocks that is run here, e.g. 1/3; empty is all of them")
-    ] = ""
+    part: Annotated[str, _recorded(description="share of the blocks to run here, e.g. 1/3; empty: all of them")] = ""
 
-    rps: Annotated[Rate, _load(description="requests per second over all connections; 0 is as the profile says")] = 0.0
+    rps: Annotated[Rate, _load(description="requests per second over all connections; 0: set by the profile")] = 0.0
     rates: Annotated[
         tuple[Annotated[float, Meta(gt=0, le=1e6)], ...],
-        _load(description="comma-separated requests per second; empty is as the profile says"),
+        _load(description="comma-separated requests per second; empty: set by the profile"),
     ] = ()
     rate_per_replica: Annotated[
-        Rate, _load(description="requests per second for each load-generator endpoint, instead of rates; 0 is off")
+        Rate, _load(description="requests per second for each load-generator endpoint, instead of rates; 0: off")
     ] = 0.0
     connections: Annotated[
         tuple[Connections, ...],
-        _load(description="comma-separated, over all generators, each a load; empty is as the profile says"),
+        _load(
+            description="comma-separated numbers of connections of all generators together, each a load; "
+            "empty: set by the profile"
+        ),
     ] = ()
-    duration_s: Annotated[Seconds, _load(description="measured seconds of a run; 0 is as the profile says")] = 0.0
-    warmup_s: Annotated[Warmup, _load(description="discarded seconds before; 0 is as the profile says")] = 0.0
+    duration_s: Annotated[Seconds, _load(description="measured seconds of a run; 0: set by the profile")] = 0.0
+    warmup_s: Annotated[
+        Warmup, _load(description="discarded seconds before the measured ones; 0: set by the profile")
+    ] = 0.0
     protocol: Annotated[
         SpokenProtocol, _load(description="protocol of the requests; mixed: half HTTP/1.1, half gRPC")
     ] = "http1"
-    payload_bytes: Annotated[PayloadBytes, _load(description="body sent and echoed; 0 sends GET")] = 0
-    response_bytes: Annotated[
-        ResponseBytes, _load(description="bytes of the response's body; 0 leaves it to the app")
+    payload_bytes: Annotated[
+        PayloadBytes, _load(description="bytes of the request's body, which is echoed; 0: GET without a body")
     ] = 0
-    headers: Annotated[Headers, _load(description="further request headers of 64 bytes each")] = 0
+    response_bytes: Annotated[
+        ResponseBytes, _load(description="bytes of the response's body; 0: the application's own")
+    ] = 0
+    headers: Annotated[Headers, _load(description="number of further request headers, of 64 bytes each")] = 0
     keepalive: Annotated[bool, _load(description="false closes the connection after every request")] = True
     connection: Annotated[
-        str, _load(description="keep-alive, close, or both as families of their own; empty follows keepalive")
+        str, _load(description="keep-alive, close, or both as separate families; empty: as keepalive")
     ] = ""
-    closed_loop: Annotated[bool, _load(description="true sends as fast as responses come instead of at a rate")] = False
-    capacity: Annotated[bool, _load(description="search every treatment's capacity too, in a family of its own")] = True
+    closed_loop: Annotated[
+        bool, _load(description="true sends each request after the previous response, instead of at a rate")
+    ] = False
+    capacity: Annotated[
+        bool, _load(description="true also searches every treatment's capacity, as a separate family")
+    ] = True
     objective: Annotated[
-        str, _load(description="what must hold for a rate to count as capacity, e.g. p99<10ms; empty is the rate alone")
+        str,
+        _load(description="condition for a rate to count as capacity, e.g. p99<10ms; empty: only that it is reached"),
     ] = ""
-    ramp: Annotated[RampSteps, _load(description="steps in which the rate rises to rps; 0 is one rate")] = 0
+    ramp: Annotated[
+        RampSteps, _load(description="number of steps in which the rate rises to rps; 0: a constant rate")
+    ] = 0
     arrivals: Annotated[Arrivals, _load(description="jitter moves each send by up to 10 % of the wait before it")] = (
         "uniform"
     )
     catchup: Annotated[bool, _load(description="false skips overdue requests instead of sending them late")] = True
     timeout_s: Annotated[Timeout, _load(description="seconds that the client waits for a response")] = 5.0
     hold_ms: Annotated[
-        float, _load(ge=0, le=1000, description="how long the client and the server each hold a request")
+        float, _load(ge=0, le=1000, description="milliseconds for which the client and the server each hold a request")
     ] = 100.0
     spread: Annotated[
         int,
-        _load(
-            ge=0, le=200, description="local: endpoints that one sidecar sends to; 0 is all, which one machine cannot"
-        ),
+        _load(ge=0, le=200, description="local: endpoints that one sidecar sends to; 0: all, too many for one machine"),
     ] = 2
     replicas: Annotated[
-        int, _load(ge=1, le=64, description="copies of the application, among which the data plane balances requests")
+        int, _load(ge=1, le=64, description="replicas of the application, among which the data plane balances requests")
     ] = 1
     generators: Annotated[
         tuple[Annotated[int, Meta(ge=1, le=64)], ...],
@@ -203,22 +215,24 @@ class Settings(Struct, frozen=True, kw_only=True):
     ] = (0,)
     slices: Annotated[
         Slices,
-        _load(description="parts of a run, between which others are measured; 0 is as the profile says"),
+        _load(description="slices of a run, between which other deployments are measured; 0: set by the profile"),
     ] = 0
     slice_warmup_s: Annotated[
-        Warmup, _load(description="discarded seconds before each slice; 0 is as the profile says")
+        Warmup, _load(description="discarded seconds before each slice; 0: set by the profile")
     ] = 0.0
     deployment_mode: Annotated[
         str,
         _load(
-            description="concurrent: a block's deployments take turns in slices; empty is that, where there are slices",
+            description="concurrent: a block's deployments take turns in slices; empty: concurrent if there are slices",
             extra={"allowed": ("", *DEPLOYMENT_MODES)},
         ),
     ] = ""
 
     seed: Annotated[
         int,
-        _inference(ge=0, le=2**32 - 1, description="the order of all runs is drawn from it; 0 draws one and seals it"),
+        _inference(
+            ge=0, le=2**32 - 1, description="random seed of the order of all runs; 0: drawn, and sealed in the plan"
+        ),
     ] = 0
     stopping: Annotated[
         str, _inference(description="fixed, precision:0.05 (half-width of every primary interval) or two-looks")
@@ -226,31 +240,34 @@ class Settings(Struct, frozen=True, kw_only=True):
     alpha: Annotated[float, _inference(ge=1e-6, le=0.2, description="error level of a family")] = 0.05
     margin: Annotated[
         str,
-        _inference(description="what is too small to matter (docs/reference/parameters.md); empty is the default"),
+        _inference(
+            description="effects that are too small to matter (docs/reference/parameters.md); empty: the default"
+        ),
     ] = ""
     scale: Annotated[
         str,
-        _inference(description="which effect decides verdicts (docs/reference/parameters.md); empty is the default"),
+        _inference(description="effect that decides verdicts (docs/reference/parameters.md); empty: the default"),
     ] = ""
     primary: Annotated[
         str,
-        _inference(description="at most three responses that get corrected verdicts; empty is the study's default"),
+        _inference(description="at most three responses with confirmatory verdicts; empty: the study's default"),
     ] = ""
 
     # Read only by the Kubernetes backend, whose other options are in the file that cluster_file names.
     kubeconfig: Annotated[
-        str, _cluster(description="empty is KUBECONFIG, the usual file, or the cluster this runs in")
+        str,
+        _cluster(description="kubeconfig file; empty: KUBECONFIG, ~/.kube/config, or the cluster in which this runs"),
     ] = ""
-    context: Annotated[str, _cluster(description="a context of that file, empty is its current one")] = ""
-    namespace: Annotated[str, _cluster(description="name of the namespaces; empty is meshtrial and the study")] = ""
-    cluster_file: Annotated[
-        str, _cluster(description="a YAML file with all other options of the Kubernetes backend")
-    ] = ""
+    context: Annotated[str, _cluster(description="context in the kubeconfig file; empty: its current one")] = ""
+    namespace: Annotated[str, _cluster(description="beginning of the namespaces' names; empty: meshtrial-STUDY")] = ""
+    cluster_file: Annotated[str, _cluster(description="YAML file with all other options of the Kubernetes backend")] = (
+        ""
+    )
     mesh_reinstall: Annotated[
-        str, _cluster(description="when the mesh is installed again; empty is run", extra=_REINSTALL)
+        str, _cluster(description="when the mesh is reinstalled; empty: run", extra=_REINSTALL)
     ] = ""
     app_reinstall: Annotated[
-        str, _cluster(description="when the application is deployed again; empty is run", extra=_REINSTALL)
+        str, _cluster(description="when the application is redeployed; empty: run", extra=_REINSTALL)
     ] = ""
 
 

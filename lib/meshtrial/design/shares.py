@@ -45,7 +45,7 @@ def require_possible(load: Load) -> None:
         )
     if load.protocol == "mixed" and (load.payload_bytes or isinstance(load, CapacitySearch)):
         raise UsageError(
-            "protocol = 'mixed': without payload_bytes (gRPC pings have none) and not in a capacity search"
+            "protocol = 'mixed': allows neither payload_bytes (gRPC pings have none) nor a capacity search"
         )
     if load.response_bytes and "grpc" in load.protocols:
         raise UsageError(f"response_bytes = {load.response_bytes} with gRPC: a ping is answered with what it sent")
@@ -67,7 +67,7 @@ def require_possible(load: Load) -> None:
             needed = 2 * load.connections / load.rps
             raise UsageError(
                 f"rps = {load.rps:g} for duration_s = {load.duration_s:g} over connections = {load.connections}: "
-                "fortio needs at least 2 requests a connection and would use fewer connections; "
+                "fortio needs at least 2 requests per connection and would use fewer connections; "
                 f"measure for {needed:g} s or more, or lower connections"
             )
 

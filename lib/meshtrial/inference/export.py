@@ -90,7 +90,7 @@ def export(data: StudyData, folder: Path, formats: tuple[str, ...] = ()) -> tupl
         folder.mkdir(parents=True, exist_ok=True)
         return tuple(path for name in formats or tuple(FORMATS) for path in FORMATS[name](data, folder))
     except OSError as error:
-        raise RecordError(f"{folder}: cannot be written ({error.strerror}); check rights and free space") from None
+        raise RecordError(f"{folder}: cannot be written ({error.strerror}); check permissions and free space") from None
 
 
 def _runs(data: StudyData) -> list[dict[str, Any]]:

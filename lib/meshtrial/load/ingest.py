@@ -70,7 +70,7 @@ class _Part:
 
 
 def ingest(outputs: Sequence[GeneratorOutput], load: Load, sample_floor: float) -> Measurement:
-    """Read the output of all generators of one measured call.
+    """Read the output of all generators of one measured stage.
 
     Raise RecordError if a file is missing, damaged, or of another run than its neighbour: an incomplete run is not
     measured.

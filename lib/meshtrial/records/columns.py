@@ -24,49 +24,69 @@ class Column:
 
 _TEXTS = pl.List(pl.String)
 _RUN: dict[str, Column] = {
-    "run_id": Column(pl.String, "", "the planned run: load (where there are several), block, position, treatment"),
+    "run_id": Column(
+        pl.String, "", "name of the planned run: load (if the study has several), block, position, treatment"
+    ),
     "load": Column(pl.String, "", "label of the load"),
-    "block": Column(pl.Int32, "", "from 1; runs of one block are compared with each other"),
-    "position": Column(pl.Int32, "", "from 1; place within the block"),
-    "sequence": Column(pl.Int32, "", "from 0; place in the whole plan"),
+    "block": Column(pl.Int32, "", "number of the block, from 1; runs of one block are compared with each other"),
+    "position": Column(pl.Int32, "", "position within the block, from 1"),
+    "sequence": Column(pl.Int32, "", "position in the whole plan, from 0"),
     "treatment": Column(pl.String, "", "data plane and features, e.g. sidecar+mtls"),
-    "app": Column(pl.String, "", "application behind it"),
-    "attempt": Column(pl.Int32, "", "1, or 2 for the one repeat of a failed run inside its block"),
-    "start_unix_s": Column(pl.Float64, "s", "when the run began, since 1970"),
-    "valid": Column(pl.Boolean, "", "all checks passed, of load and of the treatment"),
-    "included": Column(pl.Boolean, "", "takes part in the inference"),
+    "app": Column(pl.String, "", "application behind the data plane"),
+    "attempt": Column(pl.Int32, "", "1, or 2 for the only repeat of a failed run, in the same block"),
+    "start_unix_s": Column(pl.Float64, "s", "start of the run, in Unix time"),
+    "valid": Column(pl.Boolean, "", "whether all checks of the load and of the treatment passed"),
+    "included": Column(pl.Boolean, "", "whether the run is used in the inference"),
 }
 RUNS: dict[str, Column] = _RUN | {
-    "deploy_s": Column(pl.Float64, "s", "from nothing to ready"),
-    "requests": Column(pl.Int64, "", "requests that were sent in the measured time"),
-    "errors": Column(pl.Int64, "", "those of them that failed"),
-    "achieved_rps": Column(pl.Float64, "1/s", "rate over all generators"),
-    "reasons": Column(_TEXTS, "", "why it is not valid"),
+    "deploy_s": Column(pl.Float64, "s", "time from the start of the deployment until it is ready"),
+    "requests": Column(pl.Int64, "", "requests sent in the measured time"),
+    "errors": Column(pl.Int64, "", "requests that failed"),
+    "achieved_rps": Column(pl.Float64, "1/s", "achieved rate of all generators together"),
+    "reasons": Column(_TEXTS, "", "reasons why the run is invalid"),
 }
 RESPONSES: dict[str, Column] = _RUN | {
     "response": Column(pl.String, "", "name of the response, e.g. latency_p50_s"),
-    "value": Column(pl.Float64, "response", "in SI base units: seconds, bytes, cores, 1/s"),
-    "bound": Column(pl.Float64, "s", "resolution of a latency that came from a histogram or a coarse clock"),
+    "value": Column(pl.Float64, "response", "value of the response in SI base units: seconds, bytes, cores, 1/s"),
+    "bound": Column(pl.Float64, "s", "resolution of a latency from a histogram or a coarse clock"),
 }
 REQUESTS: dict[str, Column] = {
-    "slice": Column(pl.Int32, "", "from 0; the interleaved measurement of this deployment"),
-    "generator": Column(pl.Int32, "", "from 0; the process or pod that sent it"),
-    "thread": Column(pl.Int32, "", "from 0; the connection of that generator"),
-    "iter": Column(pl.Int64, "", "from 0; the request of that connection"),
-    "scheduled_start_s": Column(pl.Float64, "s", "when it was due, after the run's start; null in a closed loop"),
-    "actual_start_s": Column(pl.Float64, "s", "when it was sent, after the run's start"),
-    "latency_s": Column(pl.Float64, "s", "from when it was sent to its answer"),
-    "corrected_latency_s": Column(pl.Float64, "s", "with the wait for its own connection, where it was due earlier"),
-    "ok": Column(pl.Boolean, "", "answered as it should be; null where nothing is known"),
-    "code": Column(pl.String, "", "HTTP status or gRPC's name; time-out, refused, reset or no answer where none came"),
-    "imputed": Column(pl.Boolean, "", "was due and never sent; only its corrected latency is known"),
+    "slice": Column(
+        pl.Int32, "", "number of the slice, from 0 (a deployment is measured in slices, interleaved with others)"
+    ),
+    "generator": Column(pl.Int32, "", "number of the process or pod that sent the request, from 0"),
+    "thread": Column(pl.Int32, "", "number of the generator's connection, from 0"),
+    "iter": Column(pl.Int64, "", "number of the request on its connection, from 0"),
+    "scheduled_start_s": Column(
+        pl.Float64, "s", "scheduled time of sending, after the run's start; null in a closed loop"
+    ),
+    "actual_start_s": Column(pl.Float64, "s", "time of sending, after the run's start"),
+    "latency_s": Column(pl.Float64, "s", "time from sending to the response"),
+    "corrected_latency_s": Column(
+        pl.Float64, "s", "latency, plus the wait if its connection was still busy at the scheduled time"
+    ),
+    "ok": Column(pl.Boolean, "", "whether the response was as expected; null if unknown"),
+    "code": Column(
+        pl.String, "", "HTTP status or gRPC status name; without a response, time-out, refused, reset or no answer"
+    ),
+    "imputed": Column(
+        pl.Boolean, "", "whether the request was scheduled but never sent; its corrected latency is an estimate"
+    ),
 }
 SERIES: dict[str, Column] = {
-    "slice": Column(pl.Int32, "", "from 0; the interleaved measurement of this deployment"),
-    "second": Column(pl.Int32, "s", "after the start of the slice, from 0"),
-    "component": Column(pl.String, "", "part of the deployment; empty for what is known of the requests"),
-    "measure": Column(pl.String, "", "sent, failed, failed KIND, p50_s, p90_s, p99_s; cpu_cores, memory_bytes"),
-    "value": Column(pl.Float64, "", "in the measure's unit; a quantile is that of the requests sent in this second"),
+    "slice": Column(
+        pl.Int32, "", "number of the slice, from 0 (a deployment is measured in slices, interleaved with others)"
+    ),
+    "second": Column(pl.Int32, "s", "second after the start of the slice, from 0"),
+    "component": Column(pl.String, "", "component of the deployment; empty for measures of the requests"),
+    "measure": Column(
+        pl.String,
+        "",
+        "of requests: sent, failed, failed KIND, p50_s, p90_s, p99_s; of components: cpu_cores, memory_bytes",
+    ),
+    "value": Column(
+        pl.Float64, "", "value in the measure's unit; a quantile is that of the requests sent in this second"
+    ),
 }
 _KINDS: dict[Any, Any] = {
     str: pl.String,

@@ -60,5 +60,5 @@ def read_mechanism(folder: Path) -> tuple[Mechanism, ...]:
         if any(min(one.traced, one.untraced) < 1 for one in counted):
             raise UsageError("a count of requests is not above 0")
     except UsageError as error:
-        raise RecordError(f"{path}: not whole ({error}); restore it from a backup") from None
+        raise RecordError(f"{path}: incomplete ({error}); restore it from a backup") from None
     return counted

@@ -19,7 +19,7 @@ from meshtrial.records.schema import TEMPORARY
 SCHEMA = "meshtrial.packed/1"
 SUFFIX = ".zip"
 NOTE = "packed.json"
-# Files for the next session on this machine, which are not packed: a lock, and the paths of its files.
+# Never packed, for this machine only: the lock, and the paths of the files that the plan names.
 LOCK, HERE = ".lock", ".here.json"
 # Files whose digests identify a study: its plan is sealed, and SHA256SUMS lists every file of a run.
 SEALING = ("plan.json", "environment.json", "runs/[!.]*/SHA256SUMS")
@@ -55,7 +55,7 @@ def pack(folder: Path, target: Path, without: Sequence[str] = ()) -> Path:
         )
     # A link would include the file of this machine that it points to.
     if links := sorted(path for path in folder.rglob("*") if path.is_symlink()):
-        raise RecordError(f"{links[0]}: is a link, and a packed study holds only files; remove it")
+        raise RecordError(f"{links[0]}: is a link, and a packed study contains only files; remove it")
     absent = sorted({*without, *left_out(folder)})
     note = json.dumps({"schema": SCHEMA, "left_out": absent}, indent=1) + "\n"
     home = PurePosixPath(folder.parent.name, folder.name)
@@ -112,7 +112,9 @@ def unpack(file: Path, root: Path | None = None, check: Callable[[Path], Sequenc
                 wrong = [line for run in sorted(folder.glob("runs/[!.]*")) for line in check(run)]
                 if wrong:
                     more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-                    raise RecordError(f"{file}: is not what was recorded: {wrong[0].replace(f'{private}/', '')}{more}")
+                    raise RecordError(
+                        f"{file}: differs from what was recorded: {wrong[0].replace(f'{private}/', '')}{more}"
+                    )
                 try:
                     folder.rename(target)
                 except OSError:  # another process was first
@@ -170,7 +172,7 @@ def _require_same(packed: zipfile.ZipFile, home: PurePosixPath, target: Path, fi
     absent = set(left_out(target)) - set(_left_out_of(note, f"{file}: its {NOTE}"))
     if absent:
         named = " and ".join(sorted(absent))
-        raise RecordError(f"{target}: was unpacked without {named}, which {file} has; move it away")
+        raise RecordError(f"{target}: was unpacked without {named}, which {file} contains; move the folder away")
 
 
 def _read_whole(packed: zipfile.ZipFile, home: PurePosixPath) -> dict[str, zipfile.ZipInfo]:
@@ -199,7 +201,7 @@ def _home(packed: zipfile.ZipFile, file: Path, damaged: str) -> PurePosixPath:
     if size > _MOST_BYTES:
         raise RecordError(f"{damaged} (it would unpack to more than {_MOST_BYTES // 2**30} GiB)")
     if size > max(_FEW_BYTES, _MOST_TIMES * file.stat().st_size):
-        raise RecordError(f"{damaged} (it would unpack to {_MOST_TIMES} times its size and more)")
+        raise RecordError(f"{damaged} (it would unpack to {_MOST_TIMES} times its size or more)")
     (home,) = homes
     whole = _read_whole(packed, home)
     for name, info in whole.items():

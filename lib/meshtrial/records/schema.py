@@ -173,7 +173,9 @@ class RunRecord:
             datetime.datetime.fromisoformat(record.finished_at)  # the next session is due a gap after it
             return record
         except (UsageError, *SHAPE_ERRORS) as error:
-            raise RecordError(f"{where}: not a whole run record ({reason(error)}); restore it from a backup") from None
+            raise RecordError(
+                f"{where}: not a complete run record ({reason(error)}); restore it from a backup"
+            ) from None
 
 
 # The beginning of a run folder's name until the run is complete.
@@ -197,52 +199,62 @@ class VerdictRow:
     Every table, schema and page takes them from here.
     """
 
-    study: Annotated[str, "name of the study; compare in a comparison of files"]
-    load: Annotated[str, "label of the load; empty in a comparison"]
+    study: Annotated[str, "name of the study; `compare` for a comparison of files"]
+    load: Annotated[str, "label of the load; empty for a comparison of files"]
     response: Annotated[str, "name of the response"]
-    label: Annotated[str, "its name for people"]
-    unit: Annotated[str, "unit in which it is read; values and differences are stored in SI base units"]
-    treatment: Annotated[str, "what is compared"]
-    baseline: Annotated[str, "what it is compared with"]
-    family: Annotated[str, "contrasts of one family are corrected together; empty where all of a response are"] = ""
-    twin: Annotated[bool, "the study's own A/A test: the baseline deployed a second time"]
-    exploratory: Annotated[bool, "not declared primary: a hint"]
-    n_blocks: Annotated[int, "complete blocks compared; where nothing is paired, runs of the smaller treatment"]
+    label: Annotated[str, "the response's name as reports show it"]
+    unit: Annotated[str, "unit in which reports show the response; values and differences are stored in SI base units"]
+    treatment: Annotated[str, "treatment of the contrast"]
+    baseline: Annotated[str, "treatment with which it is compared"]
+    family: Annotated[
+        str,
+        "name of the family; contrasts of one family are corrected together. "
+        "Empty for the default family: all contrasts of the response",
+    ] = ""
+    twin: Annotated[bool, "whether this is the study's own A/A test: the baseline deployed a second time"]
+    exploratory: Annotated[bool, "whether the response was not declared primary, so the verdict is a hint"]
+    n_blocks: Annotated[int, "complete blocks compared; for unpaired runs, the number of runs of the smaller treatment"]
     verdict: Annotated[
-        VerdictLabel, "the word of the verdict table in docs/method.md; provisional until the study is finished"
+        VerdictLabel, "a word of the verdict table in docs/method.md; `provisional` until the study is finished"
     ]
     qualifier: Annotated[
         str,
-        "material, below margin or nothing for a difference; of saturated and invalid the side; "
-        "else what it lacks to be conclusive",
+        "for a difference, `material`, `below margin` or empty; for `saturated` and `invalid`, the failing side; "
+        "otherwise what a conclusion would need",
     ]
     sentence: Annotated[str, "the verdict in words"] = field(init=False, default="")
-    scale: Annotated[str, "ratio or difference: which of the two carries the verdict, the margin and the mde"]
-    baseline_value: Annotated[float | None, "median over the included runs", "response"]
-    treatment_value: Annotated[float | None, "median over the included runs", "response"]
-    ratio: Annotated[float | None, "Hodges-Lehmann estimate of treatment over baseline; empty where a part is lacking"]
+    scale: Annotated[str, "`ratio` or `difference`: the effect to which verdict, margin and mde refer"]
+    baseline_value: Annotated[float | None, "the baseline's median over the included runs", "response"]
+    treatment_value: Annotated[float | None, "the treatment's median over the included runs", "response"]
+    ratio: Annotated[float | None, "Hodges-Lehmann estimate of treatment over baseline; empty if a value is missing"]
     ci_low: Annotated[float | None, "lower end of the ratio's interval"]
     ci_high: Annotated[float | None, "upper end of the ratio's interval"]
-    confidence: Annotated[float | None, "confidence that the interval reaches"]
-    difference: Annotated[float | None, "treatment minus baseline", "response"]
-    difference_low: Annotated[float | None, "lower end of its interval", "response"]
-    difference_high: Annotated[float | None, "upper end of its interval", "response"]
-    p: Annotated[float | None, "exact two-sided test of no effect"]
-    p_adjusted: Annotated[float | None, "corrected for the family, as adjustment says"]
-    p_equivalence: Annotated[float | None, "two one-sided tests against the margin"]
-    p_equivalence_adjusted: Annotated[float | None, "corrected by holm, of an exploratory response as p_adjusted"]
-    adjustment: Annotated[str, "max-t, holm, benjamini-hochberg (then p_adjusted is a q), or none for the twin"]
-    p_material: Annotated[float | None, "one-sided test that the effect lies beyond the margin"]
-    p_material_adjusted: Annotated[float | None, "corrected as p_equivalence_adjusted"]
-    margin: Annotated[float | None, "what was declared too small to matter, as a ratio minus one or as a difference"]
-    margin_relative: Annotated[float | None, "its relative part, as declared"]
-    margin_floor: Annotated[float | None, "its absolute floor, where that is larger and decides", "response"]
-    noise_floor: Annotated[float | None, "size of the study's own A/A contrast, as margin is"]
-    mde: Annotated[float | None, "minimum detectable effect at 80 % power, as margin is"]
-    blocks_needed: Annotated[int | None, "blocks of a new study that would probably settle what is open"]
-    method: Annotated[str, "test and interval"]
-    warnings: Annotated[tuple[Warning, ...], "what a reader must know: a code and words"] = ()
-    after_the_fact: Annotated[str, "what was chosen after the runs; empty for a study's own verdict"] = field(
+    confidence: Annotated[float | None, "achieved confidence of the interval"]
+    difference: Annotated[float | None, "Hodges-Lehmann estimate of treatment minus baseline", "response"]
+    difference_low: Annotated[float | None, "lower end of the difference's interval", "response"]
+    difference_high: Annotated[float | None, "upper end of the difference's interval", "response"]
+    p: Annotated[float | None, "p-value of the exact two-sided test of no effect"]
+    p_adjusted: Annotated[float | None, "p corrected for the family, by the method in adjustment"]
+    p_equivalence: Annotated[float | None, "p-value of the two one-sided tests against the margin"]
+    p_equivalence_adjusted: Annotated[
+        float | None, "p_equivalence corrected by Holm; for an exploratory response, by the method in adjustment"
+    ]
+    adjustment: Annotated[str, "max-t, holm, benjamini-hochberg (p_adjusted is then a q-value), or none for the twin"]
+    p_material: Annotated[float | None, "p-value of the one-sided test that the effect lies beyond the margin"]
+    p_material_adjusted: Annotated[float | None, "p_material corrected in the same way as p_equivalence"]
+    margin: Annotated[
+        float | None, "largest effect declared too small to matter, as a ratio minus one or as a difference"
+    ]
+    margin_relative: Annotated[float | None, "the margin's relative part, as declared"]
+    margin_floor: Annotated[
+        float | None, "the margin's absolute floor, if it is larger than the relative part and so decides", "response"
+    ]
+    noise_floor: Annotated[float | None, "size of the study's own A/A contrast, on the scale of margin"]
+    mde: Annotated[float | None, "minimum detectable effect at 80 % power, on the scale of margin"]
+    blocks_needed: Annotated[int | None, "blocks of a new study that would probably be conclusive"]
+    method: Annotated[str, "test and interval that were used"]
+    warnings: Annotated[tuple[Warning, ...], "warnings that apply to the row, each with a code and a message"] = ()
+    after_the_fact: Annotated[str, "settings that were chosen after the runs; empty for a study's own verdict"] = field(
         init=False, default=""
     )
 

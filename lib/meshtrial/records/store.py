@@ -152,7 +152,7 @@ class StudyStore:
         RecordError if the plan was removed while the study runs, because a new run would belong to no plan.
         """
         if not (self.path / PLAN).is_file():
-            raise RecordError(f"{self.path / PLAN}: was removed while the study runs; put the folder back and resume")
+            raise RecordError(f"{self.path / PLAN}: was removed during the study; put the folder back and resume")
         path = self.path / "runs" / (TEMPORARY + self.folder(run_id, attempt).name)
         shutil.rmtree(path, ignore_errors=True)
         (path / "logs").mkdir(parents=True)

@@ -213,7 +213,7 @@ class _Finder:
         if low == 0:
             failed = ", ".join(sorted({name for step in self.steps for name in step.failed}))
             raise MeshtrialError(
-                f"no rate was held, down to {min(step.rate for step in history):g} rps (failed checks: {failed}); "
+                f"no rate was achieved, down to {min(step.rate for step in history):g} rps (failed checks: {failed}); "
                 "lengthen the steps, or use fewer connections"
             )
         return low

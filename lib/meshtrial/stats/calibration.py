@@ -96,7 +96,7 @@ def false_positives(rng: np.random.Generator, repetitions: int) -> Iterator[Chec
     """Check 1: A/A contrasts called different, under all sixteen kinds of noise."""
     for rho, drift, shocks, noisier in product((0.0, 0.8), (0.0, 0.6), (0.0, 0.05), (1.0, 4.0)):
         d = _differences(0.0, rng, repetitions, noise=Noise(rho=rho, drift=drift, shock_rate=shocks), noisier=noisier)
-        cell = f"rho {rho:g}, drift {drift:g}, shocks {shocks:.0%}, treatment x{noisier:g}"
+        cell = f"rho {rho:g}, drift {drift:g}, shocks {shocks:.0%}, treatment noise x{noisier:g}"
         yield check_row("1 false positives", cell, "at most", ALPHA, signed_rank_p_rows(d) <= ALPHA)
 
 
@@ -112,9 +112,11 @@ def scales(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
     baseline = np.exp(rng.normal(0, 0.2, shape))
     own = baseline + added + rng.normal(0, 0.02, shape)
     exact, ratios = hodges_lehmann_rows(own - baseline, ALPHA), hodges_lehmann_rows(np.log(own / baseline), ALPHA)
-    yield check_row("2 coverage", "what is added, by difference", "at least", 1 - ALPHA, exact.holds(added))
+    yield check_row("2 coverage", "additive effect, by difference", "at least", 1 - ALPHA, exact.holds(added))
     narrower = (exact.high - exact.low) / added < (ratios.high - ratios.low) / math.log(1 + added)
-    yield check_row("2 coverage", "what is added: narrower by difference", "at least", 0.9, narrower)
+    yield check_row(
+        "2 coverage", "additive effect: interval narrower by difference than by ratio", "at least", 0.9, narrower
+    )
 
 
 def coverage(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
@@ -122,18 +124,24 @@ def coverage(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult
     for effect, noisier in product((1.0, 1.2), (1.0, 4.0)):
         truth = math.log(effect)
         intervals = hodges_lehmann_rows(_differences(truth, rng, repetitions, noisier=noisier), ALPHA)
-        cell = f"effect {effect - 1:+.0%}, treatment x{noisier:g}"
+        cell = f"effect {effect - 1:+.0%}, treatment noise x{noisier:g}"
         yield check_row("2 coverage", cell, "at least", 1 - ALPHA, intervals.holds(truth))
 
 
 def errors_at_the_margin(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
     """Check 3: effects exactly at the margin called `equivalent`, and errors anywhere in a family."""
     quiet = Noise(ar_sd=0.02, tail_sd=0.01, drift=0.02, shock_rate=0.0)  # in usual noise hardly any is called so
-    for margin, noise, name in ((1.05, quiet, "quiet"), (1.10, quiet, "quiet"), (1.10, Noise(), "usual noise")):
+    for margin, noise, name in ((1.05, quiet, "low noise"), (1.10, quiet, "low noise"), (1.10, Noise(), "usual noise")):
         half = math.log(margin)
         d = _differences(half, rng, repetitions, noise=noise)
         p = np.maximum(signed_rank_p_rows(d + half, "greater"), signed_rank_p_rows(d - half, "less"))
-        yield check_row("3 false equivalent", f"effect = margin {margin - 1:.0%}, {name}", "at most", ALPHA, p <= ALPHA)
+        yield check_row(
+            "3 false equivalent",
+            f"effect equal to the margin of {margin - 1:.0%}, {name}",
+            "at most",
+            ALPHA,
+            p <= ALPHA,
+        )
     for real in (0, 2):
         effects = np.zeros(TREATMENTS)
         effects[1 : 1 + real] = math.log(1.5)
@@ -199,7 +207,7 @@ def families(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult
     # A treatment that truly differs must not raise the error rate of the others.
     apart = simulate(np.where(np.arange(ARMS) == 0, math.log(1.5), 0.0), 8, size, rng)
     wrong = _any_called(_adjusted(apart, PAIRS)[:, ARMS - 1 :])
-    yield check_row("3 family-wise error", "10 pairs, n = 8, one treatment apart", "at most", ALPHA, wrong)
+    yield check_row("3 family-wise error", "10 pairs, n = 8, one treatment truly different", "at most", ALPHA, wrong)
     for real in (0, 2):
         effects = np.where((np.arange(TREATMENTS) > 0) & (np.arange(TREATMENTS) <= real), math.log(1.5), 0.0)
         p = _adjusted(simulate(effects, BLOCKS, size, rng), [(k, 0) for k in range(1, TREATMENTS)])
@@ -207,7 +215,7 @@ def families(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult
         yield check_row("3 family-wise error", cell, "at most", ALPHA, _any_called(p[:, real:]))
     hit = (rng.random((size, 8, ARMS)) < 0.1) * rng.exponential(0.5, (size, 8, ARMS)) * (np.arange(ARMS) < 2)
     wrong = _any_called(_adjusted(rng.normal(0, 0.05, hit.shape) + hit, PAIRS))
-    yield check_row("limit", "10 pairs, n = 8, shocks in two treatments alone", "at most", 0.10, wrong)
+    yield check_row("limit", "10 pairs, n = 8, shocks in only two treatments", "at most", 0.10, wrong)
     for n, least in ((6, 0.45), (8, 0.68), (10, 0.80)):
         # Neighbours are one standard deviation of a difference apart.
         values = rng.normal(0, 1 / math.sqrt(2), (size, n, ARMS)) + np.arange(ARMS)
@@ -223,10 +231,10 @@ def power(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
     yield check_row("4 power", "n = 10, effect +10%", "about", 0.62, shown[10, 1.1])
     yield check_row("4 power", "n = 10, effect +20%", "about", 0.89, shown[10, 1.2])
     for less, more, name in (
-        ((6, 1.1), (10, 1.1), "+10%: n = 10 above n = 6"),
-        ((10, 1.1), (16, 1.1), "+10%: n = 16 above n = 10"),
-        ((10, 1.05), (10, 1.1), "n = 10: +10% above +5%"),
-        ((10, 1.1), (10, 1.2), "n = 10: +20% above +10%"),
+        ((6, 1.1), (10, 1.1), "effect +10%, n = 10 rather than 6"),
+        ((10, 1.1), (16, 1.1), "effect +10%, n = 16 rather than 10"),
+        ((10, 1.05), (10, 1.1), "n = 10, effect +10% rather than +5%"),
+        ((10, 1.1), (10, 1.2), "n = 10, effect +20% rather than +10%"),
     ):
         yield check_row("4 power grows", name, "more than", float(shown[less].mean()), shown[more])
 
@@ -237,7 +245,7 @@ def negative_control(rng: np.random.Generator, repetitions: int) -> Iterator[Che
     d = _differences(0.0, rng, repetitions, blocks=12)
     peeking = np.any([signed_rank_p_rows(d[:, :n]) <= ALPHA for n in range(6, 13)], axis=0)
     yield check_row("5 negative control", "sequential order", "more than", 0.10, sequential)
-    yield check_row("5 negative control", "looking after every block from 6 to 12", "more than", ALPHA + 0.02, peeking)
+    yield check_row("5 negative control", "tested after every block from 6 to 12", "more than", ALPHA + 0.02, peeking)
 
 
 def stopping_rules(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
@@ -254,7 +262,9 @@ def stopping_rules(rng: np.random.Generator, repetitions: int) -> Iterator[Check
     }
     rule = f"half-width {narrow.target:.0%}, n from {narrow.n_min} to {narrow.n_max}"
     least = 1 - ALPHA - 0.01
-    yield check_row("stopping: false positives", "two looks, n = 10 at .01, n = 16 at .04", "at most", ALPHA, spending)
+    yield check_row(
+        "stopping: false positives", "two looks: n = 10 at alpha 0.01, n = 16 at alpha 0.04", "at most", ALPHA, spending
+    )
     for scale, held in kept.items():
         yield check_row("stopping: coverage", f"{rule}, {scale}", "at least", least, held)
 
@@ -283,7 +293,9 @@ def limits(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
     of it at ten blocks; the remedy is pauses between blocks.
     """
     p = signed_rank_p_rows(_differences(0.0, rng, repetitions, feels=4.0))
-    yield check_row("limit", "a treatment feels the AR(1) wander x4", "more than", ALPHA, p <= ALPHA)
+    yield check_row(
+        "limit", "AR(1) drift affects a treatment 4 times as much as its baseline", "more than", ALPHA, p <= ALPHA
+    )
 
 
 def own_states(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
@@ -311,15 +323,15 @@ def own_states(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResu
         d = values[:, :, 1] - values[:, :, 0]
         far = np.abs(np.median(d, axis=1)) > DEPENDENT_SDS * d.std(axis=1, ddof=1)
         missed = called & (~noticed | far)
-        yield check_row("limit", f"{of}: called, if nobody looked for them", "more than", ALPHA, called)
-        yield check_row("dependent blocks", f"{of}: found", "at least", 0.75 if many else 0.2, noticed)
+        yield check_row("limit", f"{of}: called different, without the dependence test", "more than", ALPHA, called)
+        yield check_row("dependent blocks", f"{of}: detected", "at least", 0.75 if many else 0.2, noticed)
         if many:
-            yield check_row("dependent blocks", f"{of}: called", "at most", 0.15, missed)
+            yield check_row("dependent blocks", f"{of}: called different", "at most", 0.15, missed)
         else:
-            yield check_row("limit", f"{of}: called", "more than", ALPHA, missed)
+            yield check_row("limit", f"{of}: called different", "more than", ALPHA, missed)
     sound = simulate(np.zeros(TREATMENTS), BLOCKS, size, rng)
     false = np.array([bool(all_dependent(list(np.exp(study.T)))) for study in sound])
-    yield check_row("dependent blocks", "usual noise: found though there are none", "at most", 0.02, false)
+    yield check_row("dependent blocks", "usual noise: detected although there are none", "at most", 0.02, false)
 
 
 def foreign_load(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
@@ -333,9 +345,9 @@ def foreign_load(rng: np.random.Generator, repetitions: int) -> Iterator[CheckRe
     ungated = hodges_lehmann_rows(np.where(loaded, d + 0.3, d)[:, :BLOCKS], ALPHA)
     quiet = np.stack([study[~busy] for study, busy in zip(d, loaded, strict=True)])
     gated = hodges_lehmann_rows(quiet, ALPHA)
-    name = "another program, felt without a proxy alone"
-    yield check_row("limit", f"{name}: studies whose interval misses, ungated", "more than", ALPHA, ~ungated.holds(0.0))
-    yield check_row("2 coverage", f"{name}: gated", "at least", 1 - ALPHA, gated.holds(0.0))
+    name = "another program that affects only treatments without a proxy"
+    yield check_row("limit", f"{name}: intervals that miss, unchecked", "more than", ALPHA, ~ungated.holds(0.0))
+    yield check_row("2 coverage", f"{name}: checked", "at least", 1 - ALPHA, gated.holds(0.0))
 
 
 def regimes(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
@@ -343,7 +355,7 @@ def regimes(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]
     d = _differences(0.0, rng, repetitions)
     state = np.where(rng.random(d.shape) < 0.5, 0.2, -0.2)
     intervals = hodges_lehmann_rows(d + state, ALPHA)
-    cell = "two states of one treatment, a deployment each"
+    cell = "two states of one treatment, random per deployment"
     yield check_row("regimes", f"{cell}: false positives", "at most", ALPHA, intervals.p <= ALPHA)
     yield check_row("regimes", f"{cell}: coverage", "at least", 1 - ALPHA, intervals.holds(0.0))
 
@@ -355,9 +367,15 @@ def extended(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult
     unfinished = (p[7] <= ALPHA) | (p[10] <= ALPHA)
     added = np.any([p[n] <= ALPHA for n in (10, 15, 20)], axis=0)
     yield check_row(
-        "5 negative control", "read after 7 of 10 blocks and again at the end", "more than", ALPHA, unfinished
+        "5 negative control", "tested after 7 of 10 blocks and again at the end", "more than", ALPHA, unfinished
     )
-    yield check_row("5 negative control", "five blocks added, twice, while inconclusive", "more than", ALPHA, added)
+    yield check_row(
+        "5 negative control", "five blocks added, up to twice, while inconclusive", "more than", ALPHA, added
+    )
+
+
+def _contrasts(count: int) -> str:
+    return f"{count} contrast{'s' * (count > 1)}"
 
 
 def planned_power(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
@@ -369,17 +387,19 @@ def planned_power(rng: np.random.Generator, repetitions: int) -> Iterator[CheckR
     for share, m in ((0.5, 1), (1.0, 1), (1.5, 1), (1.0, 5)):
         n = blocks_for_difference(1.0, share, m=m)
         shown = signed_rank_p_rows(rng.normal(share, 1.0, (repetitions, n))) <= ALPHA / m
-        yield check_row("power of a plan", f"difference, margin/s {share:g}, m = {m}, n = {n}", "at least", 0.78, shown)
+        yield check_row(
+            "power of a plan", f"difference, margin/sd {share:g}, {_contrasts(m)}, n = {n}", "at least", 0.78, shown
+        )
         n = blocks_for_equivalence(1.0, share, m=m)
         d = rng.normal(0.0, 1.0, (repetitions, n))
         p = np.maximum(signed_rank_p_rows(d + share, "greater"), signed_rank_p_rows(d - share, "less"))
-        cell = f"equivalence, margin/s {share:g}, m = {m}, n = {n}"
+        cell = f"equivalence, margin/sd {share:g}, {_contrasts(m)}, n = {n}"
         yield check_row("power of a plan", cell, "at least", 0.78, p <= ALPHA / m)
     effect = detectable_effect(BLOCKS) or math.inf
     sd = rng.normal(0.0, 1.0, (repetitions, BLOCKS)).std(axis=1, ddof=1)
     promised = effect * sd * upper_sd(1.0, BLOCKS)
     shown = signed_rank_p_rows(promised[:, None] + rng.normal(0.0, 1.0, (repetitions, BLOCKS))) <= ALPHA
-    yield check_row("power of a plan", f"detectable effect that {BLOCKS} blocks report", "at least", 0.8, shown)
+    yield check_row("power of a plan", f"detectable effect reported at {BLOCKS} blocks", "at least", 0.8, shown)
 
 
 def _next_held(estimates: FloatArray, k: int) -> NDArray[np.bool_]:
@@ -402,10 +422,10 @@ def sessions(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult
     for spread in SPREADS:
         estimates = wander + rng.normal(0.0, spread, wander.shape)
         for k in SESSIONS:
-            cell = f"next of {k} sessions, spread {spread:.0%}"
+            cell = f"session after {k} others, spread {spread:.0%}"
             yield check_row("2 prediction", cell, "at least", 0.95, _next_held(estimates, k))
     for k in SESSIONS:
-        cell = f"next of {k} sessions, heavy tails and shocks"
+        cell = f"session after {k} others, heavy tails and shocks"
         yield check_row("2 prediction", cell, "at least", 0.935, _next_held(usual, k))
 
 
@@ -433,7 +453,7 @@ def agreement(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResul
             apart.append(compared[0].excludes_no_effect != (here.p <= ALPHA))
             unit.append(here.p != there.p or not math.isclose(here.low, there.low, rel_tol=1e-9))
             swapped.append(here.p != back.p or not math.isclose(here.low * back.high, 1.0, rel_tol=1e-9))
-        for what, bad in (("interval against p", apart), ("another unit", unit), ("treatments swapped", swapped)):
+        for what, bad in (("interval against p-value", apart), ("another unit", unit), ("treatments swapped", swapped)):
             yield check_row("6 agreement", f"{what}, {name}", "exactly", 0.0, np.array(bad))
 
 
@@ -464,7 +484,7 @@ def gate(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
         for families, name in enumerate(
             ("one primary response", "two primary responses", "three primary responses"), start=1
         ):
-            cell = f"{name}, {contrasts} contrast{'s' * (contrasts > 1)} each"
+            cell = f"{name}, {_contrasts(contrasts)} each"
             fired = np.any(apart[:families], axis=0)
             yield check_row("gate: false alarms", cell, "at most", families * ALPHA / 2, fired)
     for share, m in ((0.5, 1), (1.0, 1), (1.0, 5)):
@@ -473,14 +493,14 @@ def gate(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
         size = repetitions if m == 1 else max(20, repetitions // _SCALAR_SHARE)
         values = rng.normal(0.0, 1.0, (size, n, m + 1)) * (np.arange(m + 1) > 0)
         values[:, :, 1] += share
-        cell = f"regression of the margin, margin/s {share:g}, m = {m}, n = {n}"
+        cell = f"regression as large as the margin, margin/sd {share:g}, {_contrasts(m)}, n = {n}"
         yield check_row("gate: power of a plan", cell, "at least", 0.78, _worse(values)[:, 0])
     margin = math.log(1.05)
     stopped = [
         signed_rank_p_rows(_differences(margin, rng, repetitions) - margin, "greater") <= ALPHA for _ in range(3)
     ]
     for families in (1, 2, 3):
-        cell = f"a cost exactly at the margin in {families} primary response{'s' * (families > 1)}, slower:material"
+        cell = f"cost exactly at the margin in {families} primary response{'s' * (families > 1)}, slower:material"
         yield check_row("gate: at the margin", cell, "at most", families * ALPHA, np.any(stopped[:families], axis=0))
 
 

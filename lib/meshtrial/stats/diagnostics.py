@@ -44,7 +44,7 @@ def log_table(values: Mapping[str, ArrayLike], scale: Scale = "ratio") -> FloatA
         raise UsageError("diagnostics need at least one treatment")
     columns = [np.asarray(column, dtype=np.float64) for column in values.values()]
     if len({c.shape for c in columns}) != 1 or columns[0].ndim != 1:
-        raise UsageError("every treatment needs one value a block (nan where it has none)")
+        raise UsageError("every treatment needs one value per block (nan for a missing one)")
     table = np.stack(columns, axis=1)
     return np.log(np.where(table > 0, table, np.nan)) if scale == "ratio" else table
 

@@ -63,7 +63,7 @@ class Family:
                 raise UsageError(f"contrast {a} - {b}: no treatment {unknown[0]!r}; there are {known}")
             if a == b or self.twin in (a, b):
                 raise UsageError(
-                    f"contrast {a} - {b}: neither a treatment against itself nor the A/A twin belongs to a family"
+                    f"contrast {a} - {b}: a family has no contrast of a treatment with itself or with the A/A twin"
                 )
         if len({frozenset(pair) for pair in pairs}) < len(pairs):
             raise UsageError("a contrast is declared twice")

@@ -155,7 +155,7 @@ def find_knee(x: ArrayLike, y: ArrayLike, rng: np.random.Generator, *, alpha: fl
     """
     sizes, table = ladder(x, y, fewest=5)
     if len(sizes) != len(np.unique(sizes)):
-        raise UsageError("every size appears once on the ladder; average repeats of a size inside its block")
+        raise UsageError("every size must occur once; average repeats of a size within its block")
     order = np.argsort(sizes)
     sizes, table = sizes[order], table[:, order]
     # Two points on each side determine a line; a bend further out cannot be distinguished from noise of one size.

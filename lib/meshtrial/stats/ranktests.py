@@ -107,7 +107,7 @@ def as_sample(values: ArrayLike, name: str = "differences", *, worst: bool = Fal
     """
     sample = np.asarray(values, dtype=np.float64)
     if sample.ndim != 1 or len(sample) == 0:
-        raise UsageError(f"{name}: expected a list of numbers, one a block, got shape {sample.shape}")
+        raise UsageError(f"{name}: expected a list of numbers, one per block, got shape {sample.shape}")
     known = np.isfinite(sample) | (sample == np.inf) if worst else np.isfinite(sample)
     if not known.all():
         bad = int((~known).sum())

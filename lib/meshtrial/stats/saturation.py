@@ -28,7 +28,9 @@ class LoadStep:
 
     def __post_init__(self) -> None:
         if not (self.rate > 0 and math.isfinite(self.rate) and self.kept >= 0):
-            raise UsageError(f"a rung needs a positive rate and a share of at least 0, got {self.rate} and {self.kept}")
+            raise UsageError(
+                f"a load step needs a positive rate and a share of at least 0, got {self.rate} and {self.kept}"
+            )
 
     def holds(self, tolerance: float) -> bool:
         """Whether the rate was achieved within the tolerance and the other checks passed."""

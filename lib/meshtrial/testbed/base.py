@@ -160,7 +160,7 @@ class Testbed(Protocol):
         """Return host or cluster and the versions of every binary and image, for ``environment.json``."""
 
     def before_run(self) -> dict[str, float]:
-        """Return the state of the machine shortly before a run: responses that are described only."""
+        """Return the machine's state shortly before a run, as responses that are reported but never judged."""
 
     def settle(self) -> tuple[str, ...]:
         """Bring what measures into a common state before a session; returns what was done, in words."""

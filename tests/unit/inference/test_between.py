@@ -132,7 +132,7 @@ def test_the_table_names_the_studies_and_says_what_it_cannot(days):
     assert "C: " in shown
     assert "Differs between them: rps: 500 / 2000" in shown
     assert "may come from the day" in shown
-    assert "none, its level" in shown
+    assert "none, its value" in shown
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_which_scale_holds_better_is_what_the_studies_say(days, factor, more_s, 
 def test_many_studies_are_summed_up_in_one_line_each(days):
     studies = days(1, 2, 3, 4, 5, 6)
     shown = table(studies, between.compare(studies), []).text
-    assert "least" in shown
+    assert "smallest" in shown
     assert "of 5" in shown
 
 

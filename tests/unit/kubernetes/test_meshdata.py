@@ -126,6 +126,8 @@ COUNTED = {"name": "x", "pods": "app", "url": "1/m", "pattern": "(x)"}
         {"counters": [COUNTED, {**COUNTED, "name": "y", "percent": 1}]},
         {"features": {"mtls": {"counters": [{**COUNTED, "percent": 1, "of": "z"}]}}},
         {"counters": [COUNTED, {**COUNTED, "name": "y", "percent": 100, "of": "x"}]},
+        {"counters": [COUNTED, {**COUNTED, "name": "y", "percent": 150}]},
+        {"counters": [COUNTED, {**COUNTED, "name": "y", "percent": -1}]},
         {"open_values": {"other": ["x"]}},
         {"releases": []},
         {"schema": "meshtrial.mesh/9"},

@@ -20,6 +20,7 @@ _COLUMNS = r"^\"?Type\"?,\"?Name\"?,\"?Request Count\"?,\"?Failure Count"  # Loc
 _TOTAL = r"^\"?(?:None)?\"?,\"?Aggregated\"?,"
 _ALL = "Aggregated"
 _LATEST_S = 1e10  # the year 2286
+_ROUNDING = "rounded to 1 ms below 100 ms and to two significant digits above"
 _LOOP = (
     "latency is from the send; users wait for responses, so a stall delays the requests that would have met it "
     "(coordinated omission)"
@@ -58,7 +59,7 @@ def _read_table(source: Source, sample_floor: float) -> Recorded:
         settings,
         requests=requests,
         failed=failed,
-        notes=(f"Locust's own percentiles, rounded to two digits of milliseconds; {_LOOP}",),
+        notes=(f"Locust's own percentiles, {_ROUNDING}; {_LOOP}",),
         further="set PERCENTILES_TO_REPORT in Locust, or use its --json",
     )
 
@@ -102,7 +103,7 @@ def _read_json(source: Source, sample_floor: float) -> Recorded:
         settings,
         requests=requests,
         failed=failed,
-        notes=(f"latencies rounded by Locust to two digits of milliseconds; {_LOOP}",),
+        notes=(f"Locust's latencies, {_ROUNDING}; {_LOOP}",),
     )
 
 

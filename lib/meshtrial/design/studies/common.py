@@ -166,7 +166,7 @@ def primary_of(text: str, default: tuple[str, ...]) -> tuple[str, ...]:
     judged = default_margins()
     for name in names:
         if name not in judged:
-            raise UsageError(f"primary: {name} is only described and gets no verdict")
+            raise UsageError(f"primary: {name} is only reported and gets no verdict")
     return names
 
 
@@ -191,7 +191,7 @@ def _session_gap_s(settings: Settings) -> float:
             raise UsageError(f"session_gap = {text!r}: is the time between sessions; set sessions to 2 or more")
         return 0.0
     if settings.part:
-        raise UsageError("part: a study of several sessions cannot be divided too; leave part or sessions out")
+        raise UsageError("part: a study of several sessions cannot also be divided; leave part or sessions out")
     if settings.stopping != "fixed":
         raise UsageError(f"stopping = {settings.stopping!r}: a study of several sessions needs stopping = fixed")
     gap_s = float(match[1]) * _SECONDS[match[2]] if match else 0.0
@@ -225,13 +225,11 @@ def study_of(
             raise UsageError(f"treatment {treatment.name}: restarts under load belong to the study rollout")
     settings = msgspec.structs.replace(settings, seed=settings.seed or _drawn_seed(settings.part))
     if settings.keep_awake and settings.backend != "local":
-        raise UsageError(
-            "keep_awake = True: is for the cores of this machine; on a cluster its nodes' owner decides that"
-        )
+        raise UsageError("keep_awake = True: applies only to this machine's cores; leave it out on a cluster")
     gap_s = _session_gap_s(settings)
     is_sliced = any(isinstance(load, SlicedLoad) and load.slices > 1 for load in loads)
     if settings.deployment_mode == "concurrent" and not is_sliced:
-        raise UsageError("deployment_mode = 'concurrent': is for runs of several slices; take slices = 4")
+        raise UsageError("deployment_mode = 'concurrent': needs runs of several slices; set slices = 4")
     rule = stopping_of(settings.stopping, settings.blocks or blocks, settings.alpha)
     declared = primary_of(settings.primary, primary)
     # A user's own choice is kept.

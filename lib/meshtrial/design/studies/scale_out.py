@@ -82,7 +82,9 @@ def loads_of(settings: Settings) -> tuple[Load, ...]:
     if len(sizes) < 2 and len(unused) < 2:
         raise UsageError(f"sizes = {settings.sizes}: must be two or more, or unused_services must")
     if len(unused) > 1 and settings.order == "growing":
-        raise UsageError("order = 'growing': keeps one deployment for all sizes; take one number of unused_services")
+        raise UsageError(
+            "order = 'growing': keeps one deployment for all sizes; set a single number of unused_services"
+        )
     each = settings.rate_per_replica
     if each and settings.rates:
         raise UsageError("rates and rate_per_replica: give one of them, the other follows from it")

@@ -32,15 +32,15 @@ _BIN = 0.1
 _LABELS = {f"latency_{key}_s": PERCENTILES[key].label for key in ("p50", "p99")}  # what a search records
 # The drawn numbers of a ramp in their units.
 _STEPS = {
-    "asked / rps": pl.col("asked_rps"),
+    "requested / rps": pl.col("asked_rps"),
     "achieved / rps": pl.col("achieved_rps"),
     "p50 / ms": 1e3 * pl.col("p50_s"),
     "p99 / ms": 1e3 * pl.col("p99_s"),
 }
 _OF_STEP = ("asked_rps", "achieved_rps", "p50_s", "p99_s")
 _STEP_LATENCIES = (
-    ("p50_s", "p50 of the step from the schedule / ms"),
-    ("p99_s", "p99 of the step from the schedule / ms"),
+    ("p50_s", "p50 from the schedule, per step / ms"),
+    ("p99_s", "p99 from the schedule, per step / ms"),
 )
 
 
@@ -182,13 +182,15 @@ def _describe(one: _Searched) -> str:
 _COLUMNS: Columns[_Searched] = {
     "treatment": lambda one: one.treatment,
     "capacity / rps": lambda one: one.capacity.estimate,
-    "low / rps": lambda one: one.capacity.low,
-    "high / rps": lambda one: one.capacity.high if math.isfinite(one.capacity.high) else None,
+    "capacity low / rps": lambda one: one.capacity.low,
+    "capacity high / rps": lambda one: one.capacity.high if math.isfinite(one.capacity.high) else None,
     "confidence / %": lambda one: 100 * one.capacity.confidence,
-    "closed loop / rps": lambda one: one.closed_rps,
+    "closed-loop maximum / rps": lambda one: one.closed_rps,
     "deployments": lambda one: one.capacity.n,
-    "generator CPU when confirmed / %": lambda one: None if one.generator_cpu is None else 100 * one.generator_cpu,
-    "what ended the search": lambda one: ", ".join(one.limited_by),
+    "generator CPU at the confirmed rate / %": lambda one: (
+        None if one.generator_cpu is None else 100 * one.generator_cpu
+    ),
+    "search ended by": lambda one: ", ".join(one.limited_by),
 }
 
 
@@ -209,8 +211,8 @@ def ramp(data: StudyData, load: str = "") -> Figure:
     rates = rows.group_by("treatment", "asked_rps").agg(pl.col("achieved_rps", "p50_s", "p99_s").median())
     medians = rates.sort("treatment", "asked_rps")
     caption = (
-        "Above: the achieved rate against the requested rate in each step; on the line they are equal. Below: latency "
-        "of each step's requests from the schedule, if at least ten lie beyond the quantile. Each dot is a step of a "
+        "Above: the achieved rate against the requested rate in each step; on the line they are equal. Below: each "
+        "step's latency from the schedule, if at least ten requests lie beyond the quantile. Each dot is a step of a "
         "run, lines are medians. The figure describes the runs and decides nothing."
     )
     alt, table = _alt_of_ramp(data, medians), medians.select("treatment", **_STEPS)

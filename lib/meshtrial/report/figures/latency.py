@@ -154,8 +154,8 @@ def _draw(data: StudyData, pools: list[Pool], since: str) -> Canvas:
         for pool in at_load:
             _curves(body, tail, pool, looks[pool.treatment], data.plan.study.gates.sample_floor)
         body.set_title(frames.load_title(data, load))
-        body.set(xlabel="", ylabel="answered within / %")
-        tail.set_ylabel("took longer (log scale)")
+        body.set(xlabel="", ylabel="requests answered / %")
+        tail.set_ylabel("slower requests (log scale)")
         tail.set_xlabel(f"latency from the {since} send / ms (log scale)")
     sheet.key(axes[0], [looks[name] for name in names])
     return figure
@@ -300,10 +300,10 @@ _ADDED_COLUMNS: Columns[VerdictRow] = {
     "percentile of a typical run": lambda row: PERCENTILES[_percentile(row)].label,
     "load": lambda row: row.load,
     "treatment": lambda row: row.treatment,
-    "over": lambda row: row.baseline,
+    "against": lambda row: row.baseline,
     "added / ms": lambda row: _ms(row)[0],
-    "low / ms": lambda row: _ms(row)[1],
-    "high / ms": lambda row: _ms(row)[2],
+    "added low / ms": lambda row: _ms(row)[1],
+    "added high / ms": lambda row: _ms(row)[2],
     "kind": lambda row: "exploratory" if row.exploratory else "primary",
     "verdict": wording.verdict_text,
 }

@@ -211,18 +211,18 @@ def _draw_delays(delays: list[Detection]) -> Canvas:
             fontsize=sheet.SMALL,
         )
     axes.set_ylim(top=1.25 * axes.get_ylim()[1])
-    axes.set_xlabel("injected, us")
-    axes.set_ylabel("estimated at p50, us")
+    axes.set_xlabel("injected delay / µs")
+    axes.set_ylabel("estimated effect at p50 / µs")
     return figure
 
 
 _DELAY_COLUMNS: Columns[Detection] = {
     "treatment": lambda one: one.treatment,
-    "asked / µs": lambda one: one.asked_s * 1e6,
+    "injected / µs": lambda one: one.asked_s * 1e6,
     "added by the relay / µs": lambda one: one.applied_s * 1e6,
     "estimated at p50 / µs": lambda one: _microseconds(one.row)[0],
     "estimate low / µs": lambda one: _microseconds(one.row)[1],
     "estimate high / µs": lambda one: _microseconds(one.row)[2],
-    "smallest effect seen / µs": lambda one: None if one.detectable_s is None else one.detectable_s * 1e6,
+    "detectable effect / µs": lambda one: None if one.detectable_s is None else one.detectable_s * 1e6,
     "verdict": lambda one: one.row.sentence,
 }

@@ -61,7 +61,7 @@ def _draw_blocks(data: StudyData, rows: pl.DataFrame, name: str) -> Canvas:
         # The response is named in the title, because a low panel has no room for a label along its axis.
         axis.set_title(frames.panel_title(frames.load_title(data, load), frames.with_unit(name) + scale))
     sheet.key(axes[0], looks)
-    axes[-1].set_xlabel("block; at the right, all runs of a treatment")
+    axes[-1].set_xlabel("block (at the right, all blocks)")
     return figure
 
 
@@ -166,7 +166,7 @@ def _of_baseline(data: StudyData, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _residuals(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add logarithmic residuals after the medians of treatment and block; rows that are not positive are dropped."""
+    """Add logarithmic residuals, with the medians of treatment and block removed; drop rows that are not positive."""
     keys = ["load", "treatment"]
     return (
         rows.filter(pl.col("value") > 0)
@@ -274,5 +274,5 @@ def _drift_table(rows: pl.DataFrame, residuals: pl.DataFrame, name: str) -> pl.D
         "position",
         "minutes",
         pl.col("shown").alias(frames.with_unit(name)),
-        (100 * (pl.col("residual").exp() - 1)).alias("off expectation / %"),
+        (100 * (pl.col("residual").exp() - 1)).alias("residual / %"),
     )

@@ -143,10 +143,10 @@ SLOPES: Columns[Growth] = {
     "exponent from": _exponent_of("low"),
     "exponent to": _exponent_of("high"),
     "against 1": exponent_verdict,
-    "one more": _cost_of("estimate"),
-    "one more, from": _cost_of("low"),
-    "one more, to": _cost_of("high"),
-    "line drawn": lambda one: one.curve.form if one.curve else "",
+    "cost of one more": _cost_of("estimate"),
+    "cost of one more, from": _cost_of("low"),
+    "cost of one more, to": _cost_of("high"),
+    "fitted line": lambda one: one.curve.form if one.curve else "",
     "knee": lambda one: one.knee.at if one.knee and one.knee.found else None,
     f"extrapolated to 2{wording.TIMES} the largest": _doubled,
     "method": lambda one: one.cost.method if one.cost else "",
@@ -195,7 +195,7 @@ def _forest(data: StudyData, curves: Sequence[Growth]) -> Canvas:
     # An interval from two or three blocks may be extremely wide; the axis shows a readable range.
     axis.set_xlim(max(min(-0.3, *wide), -1.5), min(max(1.5, *wide), 3.0))
     sheet.rows(axis, [REGISTRY[ladder.response].label for ladder, _ in slopes], [INK] * len(slopes))
-    axis.set_xlabel("exponent against endpoints (1: proportional)")
+    axis.set_xlabel("exponent of growth with endpoints (1: proportional)")
     sheet.key(axis, _looks_of(data, curves), lines=False)
     return figure
 
@@ -262,11 +262,11 @@ def _limit_columns(rows: Sequence[Limit]) -> Columns[Limit]:
         "rps": lambda one: one.rps,
         "runs": lambda one: one.runs,
         "valid": lambda one: one.valid,
-        "idle / %": lambda one: None if one.idle is None else 100 * one.idle,
-        "achieved, worst run / %": lambda one: None if one.achieved is None else 100 * one.achieved,
+        "idle CPU / %": lambda one: None if one.idle is None else 100 * one.idle,
+        "achieved rate, worst run / %": lambda one: None if one.achieved is None else 100 * one.achieved,
         "requests": lambda one: one.requests,
         **{f"failed: {kind}": failed(kind) for kind in kinds},
         "throttled / s": lambda one: one.throttled_s,
-        "checks failed": lambda one: ", ".join(one.gates) or "none",
-        "what it means": lambda one: one.sentence,
+        "failed checks": lambda one: ", ".join(one.gates) or "none",
+        "conclusion": lambda one: one.sentence,
     }

@@ -24,7 +24,7 @@ CAVEAT = (
 )
 _NOTE = (
     "Each study: mean over its blocks, of logarithms for a ratio. Against the first: exact rank test on the values of "
-    "the blocks, corrected by Benjamini-Hochberg; it includes only the noise inside the studies. Over the days: random "
+    "the blocks, corrected by Benjamini-Hochberg; it includes only the noise inside the studies. Across days: random "
     "effects (Paule and Mandel), with an interval by Student's t over the studies. It includes the noise of days, so "
     "two days give a wide one, and it is never narrower than the noise inside the studies makes it. Spread: standard "
     "deviation between the studies beyond their own noise, with its interval (two days do not give one). The A/A "
@@ -83,14 +83,14 @@ def _table(studies: int, contrasts: Sequence[Between]) -> Table:
         Column("response", lambda one: wording.short_label(one.response), wide=True),
     ]
     if studies > _MOST_COLUMNS:
-        quantiles = (("least", 0.0), ("middle", 0.5), ("most", 1.0))
+        quantiles = (("smallest", 0.0), ("median", 0.5), ("largest", 1.0))
         columns += [Column(name, partial(_quantile, q), numeric=True) for name, q in quantiles]
         columns.append(Column("against the first", _tally))
     else:
         columns += [Column(frames.letter(i), partial(_of_study, i), numeric=True) for i in range(studies)]
         columns.append(Column("against the first", lambda one: _against_each(one, one.against_first)))
         columns.append(Column("added, against the first", lambda one: _against_each(one, one.added) or None))
-    columns += [Column("over the days", _over_days, numeric=True), Column("spread", _spread, numeric=True)]
+    columns += [Column("across days", _over_days, numeric=True), Column("spread", _spread, numeric=True)]
     several = len({one.load for one in contrasts}) > 1
     groups = [one.load for one in contrasts] if several else ()
     return Table.from_rows("Study against study", columns, contrasts, _NOTE, groups=groups)
@@ -98,7 +98,7 @@ def _table(studies: int, contrasts: Sequence[Between]) -> Table:
 
 def _contrast(one: Between) -> Cell:
     if not one.baseline:
-        return Cell(f"{one.treatment}, its level")
+        return Cell(f"{one.treatment}, its value")
     return Cell(one.treatment, note=f"against {one.baseline}")
 
 

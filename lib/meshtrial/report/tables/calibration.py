@@ -22,15 +22,15 @@ def simulation_checks(rows: Sequence[stats.CheckResult]) -> Fragment:
     """Tabulate every simulated check: the observed share of studies, and the share that is required."""
     columns: list[Column[stats.CheckResult]] = [
         Column("check", lambda row: row.check, wide=True),
-        Column("situation", lambda row: row.cell, wide=True),
-        Column("should be", lambda row: f"{row.rule} {row.nominal:.3g}"),
+        Column("simulated situation", lambda row: row.cell, wide=True),
+        Column("required", lambda row: f"{row.rule} {row.nominal:.3g}"),
         Column(
             "observed",
             lambda row: Cell(f"{row.observed:.4f}", row.observed, note=f"standard error {row.mc_se:.4f}"),
             numeric=True,
         ),
         Column("studies", lambda row: row.repetitions, numeric=True),
-        Column("holds", lambda row: "yes" if row.passed else "NO"),
+        Column("passed", lambda row: "yes" if row.passed else "NO"),
     ]
     failed = sum(not row.passed for row in rows)
     note = "Three Monte-Carlo standard errors are allowed. " + (f"{failed} do not hold." if failed else "All hold.")

@@ -65,10 +65,10 @@ def _cost_table(data: StudyData, load: str) -> Table | None:
             Column(f"{PARTS[role].label} / cores per {_RATE}", partial(_part, runs_of, role), numeric=True)
             for role in parts
         ),
-        Column("together", lambda name: _four_decimals(_per_rate(runs_of[name], _TOTAL)), numeric=True),
-        Column("over the baseline", lambda name: _over(runs_of, baseline, name), numeric=True),
+        Column("all parts", lambda name: _four_decimals(_per_rate(runs_of[name], _TOTAL)), numeric=True),
+        Column("above the baseline", lambda name: _over(runs_of, baseline, name), numeric=True),
         Column("added memory / GiB", lambda name: _four_decimals(_memory(runs_of[name])), numeric=True),
-        Column(f"GiB per {_RATE}", lambda name: _four_decimals(_memory_per_rate(runs_of[name])), numeric=True),
+        Column(f"added GiB per {_RATE}", lambda name: _four_decimals(_memory_per_rate(runs_of[name])), numeric=True),
     ]
     return Table.from_rows(f"Cost{frames.at(data, load)}", columns, treatments, _COST_NOTE)
 
@@ -156,10 +156,10 @@ def mechanism(data: StudyData) -> Fragment:
     columns: list[Column[_Counted]] = [
         Column("component", lambda row: row[1].component),
         Column("system calls per request", lambda row: sum(row[1].calls.values()) / row[0].traced, numeric=True),
-        Column("reads", lambda row: row[1].of(READS) / row[0].traced, numeric=True),
-        Column("writes", lambda row: row[1].of(WRITES) / row[0].traced, numeric=True),
+        Column("reads per request", lambda row: row[1].of(READS) / row[0].traced, numeric=True),
+        Column("writes per request", lambda row: row[1].of(WRITES) / row[0].traced, numeric=True),
         Column("context switches per request", _switches, numeric=True),
-        Column("most frequent, per request", _most_frequent, wide=True),
+        Column("most frequent calls, per request", _most_frequent, wide=True),
     ]
     rows = [(one, component) for one in mechanisms for component in one.components]
     groups = [one.treatment for one, _ in rows]
@@ -255,9 +255,9 @@ def money(data: StudyData, core_hour: float, gib_hour: float, currency: str = ""
     columns: list[Column[CostEstimate]] = [
         Column("treatment", lambda one: one.treatment),
         Column("against", lambda one: one.baseline),
-        Column("month at this load", lambda one: _amount(one.month, currency), numeric=True),
-        Column("control plane per month", lambda one: _amount(one.control_plane, currency), numeric=True),
-        Column("CPU per million requests", lambda one: _amount(one.million, currency), numeric=True),
+        Column("cost per month at this load", lambda one: _amount(one.month, currency), numeric=True),
+        Column("control plane, cost per month", lambda one: _amount(one.control_plane, currency), numeric=True),
+        Column("CPU cost per million requests", lambda one: _amount(one.million, currency), numeric=True),
         Column("blocks", lambda one: one.blocks, numeric=True),
     ]
     confidence = wording.percent(min(one.confidence for one in costs), 3)
@@ -299,8 +299,8 @@ def money_at(data: StudyData, core_hour: float, gib_hour: float, pods: int, curr
     columns: list[Column[MonthAtSize]] = [
         Column("treatment", lambda one: one.treatment),
         Column("against", lambda one: one.baseline),
-        Column(f"month at {wording.count(pods)} pods", lambda one: _amount(one.month, currency), numeric=True),
-        Column("100 more pods, per month", lambda one: _amount(one.hundred, currency), numeric=True),
+        Column(f"cost per month at {wording.count(pods)} pods", lambda one: _amount(one.month, currency), numeric=True),
+        Column("cost of 100 more pods per month", lambda one: _amount(one.hundred, currency), numeric=True),
         Column("blocks", lambda one: one.blocks, numeric=True),
     ]
     note = f"Cost over the baseline, {_prices_text(core_hour, gib_hour)}. {_extrapolation(costs)}"

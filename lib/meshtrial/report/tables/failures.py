@@ -22,7 +22,7 @@ _NOTE = (
     "reopened at once. The load generator silently repeats their request, so they are not failed requests."
 )
 _RESTARTS_NOTE = (
-    "Medians over the runs, and the range. Failed requests are those of the whole run. The longest silence is the "
+    "Medians over the runs, and the range. Failed requests are those of the whole run. The longest gap is the "
     "longest time without a response on any connection, around the restart or, if nothing was restarted, around the "
     "same moment. Reconnects are broken connections whose request the load generator repeated silently."
 )
@@ -87,10 +87,10 @@ def restarts(data: StudyData) -> Fragment:
     columns: list[Column[list[RunRecord]]] = [
         Column("treatment", lambda runs: runs[0].treatment),
         Column("runs", lambda runs: wording.count(len(runs)), numeric=True),
-        Column("restart took", lambda runs: _spread(runs, "restart_s"), numeric=True),
+        Column("restart time", lambda runs: _spread(runs, "restart_s"), numeric=True),
         Column("failed requests", lambda runs: _spread(runs, "failed_requests"), numeric=True),
-        Column("by kind", _kinds),
-        Column("longest silence", lambda runs: _spread(runs, "longest_gap_s"), numeric=True),
+        Column("failures by kind", _kinds),
+        Column("longest gap", lambda runs: _spread(runs, "longest_gap_s"), numeric=True),
         Column("reconnects", lambda runs: _spread(runs, "reconnects"), numeric=True),
     ]
     return Table.from_rows("Restarts under load", columns, rows, _RESTARTS_NOTE).fragment()
@@ -144,7 +144,7 @@ def changes(data: StudyData) -> Fragment:
         Column("first", partial(_propagation, "first_s"), numeric=True),
         Column("all", partial(_propagation, "all_s"), numeric=True),
         Column("never", lambda row: wording.count(sum(one["all_s"] is None for one in row.changes)), numeric=True),
-        Column("refused or failed", _failed_in_changes),
+        Column("failed requests", _failed_in_changes),
         Column("clock error", lambda row: _ms(max(one["error_s"] for one in row.changes)), numeric=True),
     ]
     return Table.from_rows("Time from a change until requests follow it", columns, rows, _CHANGES_NOTE).fragment()

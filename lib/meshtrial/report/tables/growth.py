@@ -42,8 +42,8 @@ def growth_contrasts(data: StudyData, responses: Sequence[str] = COMPARED) -> Fr
         Column("treatment", lambda one: one.treatment),
         Column("against", lambda one: one.baseline),
         Column("blocks", lambda one: one.cost.n, numeric=True),
-        Column("exponents differ by", lambda one: _slope(one.exponent, wording.signed)),
-        Column("1000 more endpoints differ by", lambda one: _cost(one.cost, one.response, _THOUSAND)),
+        Column("difference of exponents", lambda one: _slope(one.exponent, wording.signed)),
+        Column("difference per 1000 more endpoints", lambda one: _cost(one.cost, one.response, _THOUSAND)),
         Column("p", lambda one: Cell(wording.probability(one.cost.p), one.cost.p), numeric=True),
     ]
     note = (
@@ -68,8 +68,8 @@ def costs_of_endpoints_and_rate(data: StudyData, responses: Sequence[str] = TOTA
     columns: list[Column[tuple[str, str, str, Slope]]] = [
         Column("response", lambda one: REGISTRY[one[0]].label, wide=True),
         Column("treatment", lambda one: one[1]),
-        Column("one thousand more", lambda one: more.get(one[2], _RATE)[0]),
-        Column("costs", lambda one: _cost(one[3], one[0], more.get(one[2], _RATE)[1])),
+        Column("increase", lambda one: more.get(one[2], _RATE)[0]),
+        Column("adds", lambda one: _cost(one[3], one[0], more.get(one[2], _RATE)[1])),
     ]
     note = "Each cost holds the other quantity fixed: one line per block, in brackets the interval over blocks."
     nothing = "Endpoints and rate cannot be separated: that needs several rates crossed with the sizes."
@@ -95,9 +95,9 @@ def costs_of_unused_services(data: StudyData, responses: Sequence[str] = UNUSED_
         Column("treatment", lambda one: one[1]),
         Column("against", lambda one: one[2]),
         Column("blocks", lambda one: one[3].n, numeric=True),
-        Column("1000 such services cost", lambda one: _cost(one[3], one[0], _THOUSAND)),
+        Column("1000 unused services add", lambda one: _cost(one[3], one[0], _THOUSAND)),
         Column("p", lambda one: Cell(wording.probability(one[3].p), one[3].p), numeric=True),
-        Column("detectable", lambda one: _detectable(one[3], one[0], data.plan.study.alpha), wide=True),
+        Column("detectable effect", lambda one: _detectable(one[3], one[0], data.plan.study.alpha), wide=True),
     ]
     sizes = wording.listing([str(n) for n in sorted({load.unused_services for load in UNUSED.loads(data)})])
     endpoints = max(map(endpoints_of, data.plan.study.loads))

@@ -61,8 +61,8 @@ def run_gates(data: StudyData, run_id: str, attempt: int = 1) -> Fragment:
         Column("check", lambda gate: gate.name),
         Column("passed", lambda gate: _passed(gate.passed)),
         Column("measured", lambda gate: valued(gate.value, partial(gate_value, gate.name)), numeric=True),
-        Column("allowed", lambda gate: valued(gate.threshold, partial(gate_value, gate.name)), numeric=True),
-        Column("why it failed", lambda gate: gate.message, wide=True),
+        Column("threshold", lambda gate: valued(gate.threshold, partial(gate_value, gate.name)), numeric=True),
+        Column("reason for failure", lambda gate: gate.message, wide=True),
     ]
     table = Table.from_rows(f"Checks of load and machine, run {_name(run)}", columns, run.gates)
     return table.fragment("This run had no check of load and machine.")

@@ -111,7 +111,7 @@ def _failed_attempts(data: StudyData) -> Fragment:
     columns: list[Column[RunRecord]] = [
         Column("run", lambda run: run.run_id),
         Column("attempt", lambda run: run.attempt, numeric=True),
-        Column("what failed", lambda run: "; ".join(run.reasons) or "no reason recorded", wide=True),
+        Column("reason for failure", lambda run: "; ".join(run.reasons) or "no reason recorded", wide=True),
     ]
     keys = [f"{run.run_id}|{run.attempt}" for run in failed]
     table = Table.from_rows("Attempts that failed", columns, failed, keys=keys, show_caption=False)
@@ -170,7 +170,7 @@ def sessions_of_blocks(data: StudyData) -> Fragment:
     columns: list[Column[VerdictRow]] = [
         *_contrast_columns(data),
         *(Column(f"session {n + 1}", partial(estimate, n), numeric=True) for n in range(count)),
-        Column("another session", prediction, numeric=True),
+        Column("predicted for another session", prediction, numeric=True),
     ]
     note = _SESSIONS.format(level=wording.declared_percent(1 - data.plan.study.alpha))
     return Table.from_rows("The effect in each session", columns, _judged(data), note).fragment()

@@ -50,7 +50,8 @@ from meshtrial.testbed.kubernetes.workload import Rendered, Setup
 PARTS = ("app", "load", "collector")
 _LOGS_PER_COMPONENT = 5
 _LOG_BYTES = 1 << 20
-# Pods of Deployments without replicas end within their grace period and a kubelet's delay; a mesh may recreate its own.
+# Time for pods to end after scaling to zero: grace period plus the kubelet's delay.
+# Pods that a mesh recreates do not end.
 _EMPTIED_S = 6.0
 
 

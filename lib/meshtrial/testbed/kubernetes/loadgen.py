@@ -132,7 +132,7 @@ def _start(cluster: Cluster, todo: Sequence[_Call]) -> None:
         item.stream = Running(cluster, item.pod, command, stdin=True)
         word, _, moment = item.stream.line(30).partition(" ")
         if word != "ready":
-            raise TestbedError(f"load pod {item.pod}: answered {word!r} instead of being ready")
+            raise TestbedError(f"load pod {item.pod}: reported {word!r} instead of being ready")
         return int(moment)
 
     with ThreadPoolExecutor(max_workers=16) as pool:

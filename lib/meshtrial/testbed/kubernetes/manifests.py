@@ -317,7 +317,7 @@ def cpu_millis(quantity: str) -> float:
     try:
         return float(_quantity.parse_quantity(quantity) * 1000)
     except ValueError:
-        raise UsageError(f"CPU {quantity!r}: must be a number of cores or of thousandths, e.g. 2 or 500m") from None
+        raise UsageError(f"CPU {quantity!r}: must be a number of cores or millicores, e.g. 2 or 500m") from None
 
 
 def memory(quantity: str) -> float:

@@ -87,7 +87,7 @@ class Setting:
     kind: str
     path: str
     value: str
-    name: str = ""  # of the object in its file; empty is every object of that kind
+    name: str = ""  # name of the object in the file; empty: every object of that kind
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Counter:
     pattern: str  # regular expression with one group; all matches of all pods are summed
     # "requests": by at least the number of requests sent (of bytes with tcp); "some": at all; "none": not at all
     growth: str = "requests"
-    # Instead: by about this percentage of the growth of another counter, by its name.
+    # Instead of `growth`: by about this percentage of the growth of the counter that `of` names.
     percent: float = 0.0
     of: str = ""
 
@@ -119,7 +119,7 @@ class Lines:
 class Bytes:
     """What differs where the generators send bytes (``protocol=tcp``), in which no proxy finds a request."""
 
-    counters: tuple[Counter, ...] = ()  # replace its own; without any, the counters of a mesh stay
+    counters: tuple[Counter, ...] = ()  # replace its own; empty: a mesh keeps its counters, a feature has none
     absent_counters: tuple[Counter, ...] = ()  # of a feature: for treatments without it
     pod_annotations: Mapping[str, str] = field(default_factory=dict)  # of a mesh: override those of its enrolment
 
@@ -137,10 +137,10 @@ class Pushes:
 class VersionProbe:
     """Where a part of the mesh reports its version, or how it was built."""
 
-    name: str  # the part, as a record names it
-    pods: str  # as of a Counter
-    # As of a Counter; `127.0.0.1:port/path` is read inside the generators' pod, and `log CONTAINER` is the beginning of
-    # that log.
+    name: str  # name of the part in records
+    pods: str  # as in `Counter`
+    # As in `Counter`; also `127.0.0.1:port/path`, read inside the generators' pod, or `log CONTAINER`, the beginning of
+    # that container's log.
     url: str
     pattern: str  # regular expression with one group, the version
     of_build: bool = False  # the group is how it was built (RELEASE, debug), not a version
@@ -172,8 +172,8 @@ class Feature:
 
     name: str
     title: str = ""
-    # Applied with, and without the feature, because a treatment without it must not have it. They replace objects of
-    # the mesh's base with the same kind, namespace and name.
+    # Files that are applied with the feature, and files that keep it off in treatments without it. Their objects
+    # replace those of the mesh's base with the same kind, namespace and name.
     manifests: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
     proofs: tuple[str, ...] = ()  # names of PROOFS
@@ -181,7 +181,7 @@ class Feature:
     needs: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()  # further CRDs that the cluster must have
-    apps: tuple[str, ...] = ()  # the applications that it supports; empty is any
+    apps: tuple[str, ...] = ()  # the applications that it supports; empty: any
     token: bool = False
     policy: bool = False  # a policy server (manifests/policy/) joins every application pod
     settings: tuple[Setting, ...] = ()
@@ -192,13 +192,13 @@ class Feature:
     expect: Mapping[str, Any] = field(default_factory=dict)
     counters: tuple[Counter, ...] = ()  # further evidence of the treatments with it, as are logs
     logs: tuple[Lines, ...] = ()
-    waits: str = ""  # label selector: deployed when such a pod of the study's namespace is ready
+    waits: str = ""  # label selector: the deployment is ready when such a pod of the study's namespace is
     # While these are applied, every request to the application is denied (study propagation).
     denial: tuple[str, ...] = ()
-    # Only one of several concurrent deployments may have it, or another such feature with one of its files.
+    # Only one concurrent deployment may use this feature, or another `once` feature that shares a manifest file.
     once: bool = False
     bare: str = ""  # "app" or "load": these pods stay outside of the mesh; only the other side has sidecars
-    tcp: Bytes | None = None  # set where it needs no requests; otherwise `protocol=tcp` refuses it
+    tcp: Bytes | None = None  # set if it works without requests; otherwise `protocol=tcp` is refused
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,7 @@ class Mesh:
     version_probes: tuple[VersionProbe, ...] = ()  # where its parts report their versions
     waypoints: str = ""
     base: tuple[str, ...] = ()
-    settings: tuple[Setting, ...] = ()  # in the objects of the base
+    settings: tuple[Setting, ...] = ()  # values that are set in the manifests of `base`
     denial: tuple[str, ...] = ()  # as in a feature, for every treatment of the mesh
     proofs: tuple[str, ...] = ("proxied",)
     counters: tuple[Counter, ...] = ()
@@ -239,21 +239,21 @@ class Mesh:
     not_toggles: Mapping[str, str] = field(default_factory=dict)
     parameters: Mapping[str, Any] = field(default_factory=dict)
     generated: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    protocols: tuple[str, ...] = PROTOCOLS  # that it carries as such; a study of another one is refused
-    tcp: Bytes | None = None  # set where it carries bytes too
+    protocols: tuple[str, ...] = PROTOCOLS  # that it carries; a study of another one is refused
+    tcp: Bytes | None = None  # set if it also carries plain bytes
     # `appProtocol` of the application's ports by what they carry; an empty text omits it.
     app_protocols: Mapping[str, str] = field(default_factory=lambda: dict(APP_PROTOCOLS))
-    # By release, keys that its chart takes without listing them.
+    # By release, values that its chart accepts without listing them.
     open_values: Mapping[str, Any] = field(default_factory=dict)
     # Kinds of its objects that all deployments of the cluster share: two with different ones cannot be concurrent.
-    # "*" where only one deployment at a time is possible.
+    # "*" if only one deployment at a time is possible.
     shared: tuple[str, ...] = ()
-    one_service: bool = False  # a pod always belongs to one Service, so no other can take its endpoints over
+    one_service: bool = False  # a pod always belongs to one Service, so endpoints cannot move to another
     storage: bool = False  # it claims a volume, for which the cluster needs a default StorageClass
     remarks: tuple[str, ...] = ()  # what a user should know before choosing it (licence, channel)
-    documents: tuple[str, ...] = ()  # pages of its project that describe what is set
-    choices: tuple[MeshOverride, ...] = ()  # the user's; later ones win
-    declared: ExpectedVersion | None = None  # set for a version
+    documents: tuple[str, ...] = ()  # pages of its project that document the settings
+    choices: tuple[MeshOverride, ...] = ()  # the user's; later ones override earlier ones
+    declared: ExpectedVersion | None = None  # set for one of several versions
 
     @property
     def chosen(self) -> dict[str, Any]:

@@ -47,7 +47,10 @@ class MeshPolicy:
         return self.options.mesh_reinstall == "run" or (self.options.mesh_reinstall == "block" and new_block)
 
     def coexist(self, mesh: Mesh, other: Mesh) -> bool:
-        """Return whether both may be installed: never in the same namespace, as Istio's two modes are."""
+        """Return whether both meshes may be installed at the same time.
+
+        They may if `meshes_side_by_side` is set and they share no namespace (Istio's two modes do).
+        """
         return self.options.meshes_side_by_side and set(mesh.namespaces).isdisjoint(other.namespaces)
 
     def concurrent(self, mesh: Mesh | None, one: Treatment, other_mesh: Mesh | None, other: Treatment) -> bool:
@@ -146,7 +149,7 @@ class MeshInstaller:
         return f"{cleanup.kubectl_name(gone[0])} is gone since its installation" if gone else ""
 
     def sources(self, mesh: Mesh) -> dict[str, str]:
-        """Return the versions of what a mesh was installed from: charts and values."""
+        """Return the versions of the charts and values from which a mesh was installed."""
         return {**self.charts.versions(mesh), **self.installations[mesh.name].values}
 
     def policy_record(self, reinstalled: bool, because: str = "") -> dict[str, Any]:

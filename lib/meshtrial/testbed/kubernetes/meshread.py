@@ -32,7 +32,7 @@ from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.typed import SHAPE_ERRORS, shortened
 
 # The most problems of a mesh in one message, and the longest text of each: a mangled name has any length.
-_MOST_PROBLEMS, _LONGEST = 8, 160
+_MOST_PROBLEMS, _LONGEST = 8, 240
 _CHOICES = ("version", "build", "method", "charts", "values", "parameters", "namespace_labels")
 # https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/
 _LABEL_KEY = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?", re.ASCII)
@@ -68,7 +68,7 @@ def read_mesh(folder: Path) -> Mesh:
         raise UsageError(f"{path}: {error}") from None
     except SHAPE_ERRORS as error:
         raise UsageError(
-            f"{path}: is no mesh data ({shortened(error, 120)}); see docs/reference/mesh-yaml.md"
+            f"{path}: is not mesh data ({shortened(error, 120)}); see docs/reference/mesh-yaml.md"
         ) from None
 
 
@@ -90,7 +90,7 @@ def _validate(mesh: Mesh) -> None:
     problems = []
     both = set(mesh.features) & set(mesh.not_toggles)
     if both:
-        problems.append(f"{', '.join(sorted(both))}: both a feature and not a toggle")
+        problems.append(f"{', '.join(sorted(both))}: is in both features and not_toggles")
     proofs = [*mesh.proofs, *(p for f in mesh.features.values() for p in (*f.proofs, *f.absent_proofs))]
     problems += [f"proof {name!r} is not known; known are {', '.join(PROOFS)}" for name in proofs if name not in PROOFS]
     problems += [
@@ -123,16 +123,17 @@ def _validate(mesh: Mesh) -> None:
     ]
     counters = {"", *(counter.name for counter in evidence if isinstance(counter, Counter) and not counter.of)}
     problems += [
-        f"{e.name}: must have percent from 0 to 100 of another counter, not {e.percent:g} of {e.of!r}"
+        f"{e.name}: `percent` must lie between 0 and 100 (exclusive), and `of` must name another counter that has no "
+        f"`of` itself; got percent {e.percent:g}, of {e.of!r}"
         for e in evidence
-        if isinstance(e, Counter) and (e.of not in counters or (0 < e.percent < 100) != bool(e.of))
+        if isinstance(e, Counter) and (e.of not in counters or not (0 < e.percent < 100 if e.of else e.percent == 0))
     ]
     bare = {f.name: f.bare for f in mesh.features.values() if f.bare}
     problems += [f"feature {n}: bare {b!r}: must be app or load" for n, b in bare.items() if b not in ("app", "load")]
     if bare and not (mesh.enrol.outside_labels or mesh.enrol.outside_annotations):
         problems.append(f"feature {', '.join(bare)}: enrol has no outside_labels or outside_annotations")
     if mesh.pushes is not None and mesh.pushes.component not in {part.component for part in mesh.control_plane}:
-        problems.append(f"pushes: component {mesh.pushes.component!r} is no part of the control plane")
+        problems.append(f"pushes: component {mesh.pushes.component!r} is not part of the control plane")
     if mesh.architecture not in ("sidecar", "node-proxy"):
         problems.append(f"architecture {mesh.architecture!r}: must be sidecar or node-proxy")
     if mesh.architecture == "sidecar" and not mesh.proxy_containers:

@@ -33,7 +33,7 @@ class KubernetesOptions:
     # Empty: $KUBECONFIG or ~/.kube/config and its current context; without such a file, in-cluster.
     kubeconfig: str = ""
     context: str = ""
-    namespace: str = ""  # namespaces are named so and <namespace>-...; empty: meshtrial-<study>
+    namespace: str = ""  # first namespace, others are <namespace>-...; empty: meshtrial-<study>
     manifests: str = ""  # folder with apps/, loadgen/, meshes/; empty: the checkout's
     mesh_folders: tuple[str, ...] = ()  # more folders, each with a mesh.yaml
     # By mesh name, what replaces its data: `version`, `charts.<release>.{repository,name,version,path}`,
@@ -43,12 +43,13 @@ class KubernetesOptions:
     mesh_install: str = "managed"  # "managed" installs and uninstalls; "existing" changes nothing
     mesh_reinstall: str = "run"  # one of REINSTALL, as is app_reinstall
     app_reinstall: str = "run"
-    # Several stay installed together, except those of one namespace (Istio's two modes).
+    # Several meshes stay installed at the same time, except those that share a namespace (Istio's two modes).
     meshes_side_by_side: bool = False
     # Whole image references by name (fortio, busybox, envoy, opa, counter-api, details, ...).
     images: Mapping[str, str] = field(default_factory=dict)
-    image_pull_policy: str = ""  # of our own pods; empty keeps that of the manifests
-    # Secrets that nodes pull with, as namespace/name, or a name in `default`; they are copied to where they are needed.
+    image_pull_policy: str = ""  # of our own pods; empty: as in the manifests
+    # Secrets with which nodes pull images: namespace/name, or a name in `default`. They are copied to where they are
+    # needed.
     image_pull_secrets: tuple[str, ...] = ()
     app_node_selector: Mapping[str, str] = field(default_factory=dict)
     # Kubernetes tolerations, or texts key=value:Effect.
@@ -56,7 +57,7 @@ class KubernetesOptions:
     load_node_selector: Mapping[str, str] = field(default_factory=dict)
     load_tolerations: tuple[Mapping[str, str], ...] = ()
     load_separation: str = "required"  # from the application's nodes: one of SEPARATION
-    # Limits, and requests of a tenth of the CPU; empty sets none. The application's requests may be set separately.
+    # Limits; CPU requests are a tenth of them. Empty: none. The application's requests may be set separately.
     app_cpu: str = ""
     app_memory: str = ""
     app_cpu_request: str = ""
@@ -69,12 +70,12 @@ class KubernetesOptions:
     # (this project's own, for clusters that cannot pull that image).
     opa_server: str = "opa"
     hold_ms: float = 100.0  # how long the client and the server of the three tiers each hold a request
-    helm: str = "helm"  # the program
+    helm: str = "helm"  # name or path of the Helm program
     deploy_timeout_s: float = 180.0  # how long an application may take to become ready
-    mesh_timeout_s: float = 300.0  # and how long a mesh
-    # How long a silent API server is waited for; at most 10 s before its first answer.
+    mesh_timeout_s: float = 300.0  # how long a mesh may take to become ready
+    # How long to wait for an API server that does not respond; at most 10 s before its first response.
     api_patience_s: float = 60.0
-    # How long a new kubelet sample is waited for; by default there is one every 10 to 15 s.
+    # How long to wait for a new kubelet sample; by default there is one every 10 to 15 s.
     sample_patience_s: float = 30.0
     keep: bool = False  # remove nothing at the end
 
@@ -91,7 +92,8 @@ class KubernetesOptions:
                 raise UsageError(f"{name} = {shortened(getattr(self, name))}: must be {', '.join(map(repr, values))}")
         if len(self.namespace) > 40:
             raise UsageError(
-                f"namespace = {shortened(self.namespace)}: at most 40 characters, because endings are added to it"
+                f"namespace = {shortened(self.namespace)}: must have at most 40 characters, because suffixes are "
+                "added to it"
             )
         if self.mesh_install == "existing" and self.meshes_side_by_side is False and self.mesh_reinstall != "run":
             raise UsageError("mesh_install = 'existing' never reinstalls: leave mesh_reinstall out")

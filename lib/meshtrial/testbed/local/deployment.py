@@ -72,7 +72,7 @@ class Spec:
 
 
 def _unchangeable(*_: object) -> NoReturn:
-    raise TestbedError("this data plane has nothing to change under load")
+    raise TestbedError("this data plane supports no changes under load")
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ class LocalTestbed:
         return host.sample()
 
     def settle(self) -> tuple[str, ...]:
-        """Compact memory and drop caches, as far as this user may."""
+        """Compact memory and drop caches; both need root, and are skipped without it."""
         return host.settle()
 
     def used_between(self) -> MachineUse | None:
