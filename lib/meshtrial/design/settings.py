@@ -115,7 +115,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     ] = 0.0
     delays_us: Annotated[
         tuple[Annotated[int, Meta(ge=1, le=10_000_000)], ...],
-        _study(description="comma-separated injected delays in whole microseconds; empty: only the A/A comparison"),
+        _study(description="comma-separated injected delays in whole microseconds; empty: only the A/A twin"),
     ] = (20, 50, 100, 200, 500)
     full: Annotated[bool, _study(description="true runs the simulation at full size, up to 4000 studies per cell")] = (
         False
@@ -154,10 +154,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     ] = 0.0
     connections: Annotated[
         tuple[Connections, ...],
-        _load(
-            description="comma-separated numbers of connections of all generators together, each a load; "
-            "empty: set by the profile"
-        ),
+        _load(description="comma-separated connections over all generators, each a load; empty: set by the profile"),
     ] = ()
     duration_s: Annotated[Seconds, _load(description="measured seconds of a run; 0: set by the profile")] = 0.0
     warmup_s: Annotated[

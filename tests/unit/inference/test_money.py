@@ -81,7 +81,7 @@ def test_the_command_prices_a_packed_study_and_refuses_none():
     packed = next((paths.CHECKOUT / "data" / "sample").glob("feature_impact*.zip"))
     code, out, err = meshtrial("cost", packed, "--core-hour", "0.04", "--gib-hour", "0.005")
     assert (code, err) == (0, "")
-    assert "control plane per month" in out
+    assert "control plane, cost per month" in out
     code, _, err = meshtrial("cost", packed, "--core-hour", "-1", "--gib-hour", "0")
     assert code == 2
     assert "core_hour = -1.0: must be a price of 0 or more" in err

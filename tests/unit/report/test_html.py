@@ -315,7 +315,7 @@ def test_the_notebook_says_what_failed_what_was_kept_and_how_to_go_on(failed_not
     nbformat.validate(notebook)
     first, second, third, fourth = notebook.cells
     assert first.metadata["tags"] == [UNFINISHED]
-    assert first.source.splitlines()[2:4] == ["    proof <b>mTLS</b>: ```", "    # no heading"]
+    assert first.source.splitlines()[2:4] == ["    check <b>mTLS</b>: ```", "    # no heading"]
     assert f"\n{KEPT}. Resume it with:\n" in first.source
     assert first.source.endswith(f"\n    {COMMAND}")
     assert second.source == "# A study"
