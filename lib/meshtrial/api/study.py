@@ -338,7 +338,7 @@ def columns(frame: str) -> pl.DataFrame:
     --------
     >>> import meshtrial as mt
     >>> mt.columns("runs").filter(name="deploy_s").row(0)
-    ('deploy_s', 'Float64', 's', 'from nothing to ready')
+    ('deploy_s', 'Float64', 's', 'time from the start of the deployment until it is ready')
     """
     if frame not in FRAMES:
         raise UsageError(f"columns({frame!r}): no such frame; choose one of {', '.join(FRAMES)}")
