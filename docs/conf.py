@@ -6,11 +6,14 @@ reader.
 """
 
 import shutil
+import sys
 from pathlib import Path
 
 from sphinx.application import Sphinx
 
 import meshtrial
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 project = "meshtrial"
 version = release = meshtrial.__version__
@@ -62,6 +65,14 @@ def add_contents(app: Sphinx, name: str, source: list[str]) -> None:
             source[0] += "\n".join(["\n```{toctree}", ":hidden:", ":glob:", f":caption: {caption}", *pages, "```\n"])
 
 
+def add_meshes(app: Sphinx, name: str, source: list[str]) -> None:
+    """Add what each mesh is given to its page, from the files that the runs apply."""
+    if name == "docs/reference/mesh-configuration":
+        from make_reference import configuration
+
+        source[0] = configuration(source[0])
+
+
 def add_index(app: Sphinx, failure: Exception | None) -> None:
     """Give web servers the first page under the name that they ask for."""
     if failure is None and app.builder.name == "html":
@@ -71,4 +82,5 @@ def add_index(app: Sphinx, failure: Exception | None) -> None:
 def setup(app: Sphinx) -> None:
     """Register what Sphinx calls."""
     app.connect("source-read", add_contents)
+    app.connect("source-read", add_meshes)
     app.connect("build-finished", add_index)

@@ -229,5 +229,4 @@ def test_the_pages_print_the_gate_as_it_is_measured(rows: tuple[CheckResult, ...
 
 
 def test_the_page_of_error_rates_is_what_is_measured(rows: tuple[CheckResult, ...]) -> None:
-    text = (paths.CHECKOUT / documents.CALIBRATION).read_text()
-    assert documents.under(text, "# Calibration table", map(documents.rate, rows)) == text
+    assert documents.rates(rows) == (paths.CHECKOUT / documents.CALIBRATION).read_text()
