@@ -28,6 +28,6 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     without = split_list(arguments.without)
     packed.pack(store.path, target, without)
     print(f"{paths.display_path(target)}  {target.stat().st_size / 1e6:.2f} MB", file=out)
-    for line in machine.told(packed.files(store.path, without)):
+    for line in machine.machine_names(packed.files(store.path, without)):
         print(line, file=out)
     return 0

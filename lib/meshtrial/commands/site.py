@@ -84,7 +84,7 @@ def _published(folder: Path, root: Path, out: TextIO) -> Published:
         pages = [*(page for page, records in _reports() if records == data.path), root / address(data) / REPORT]
         report = next((page for page in pages if matches_records(page, data)), None)
         report = report or _make_report(data, Path(private), out)
-        for line in machine.told([*packed.files(data.path, tuple(packed.PARTS)), report]):
+        for line in machine.machine_names([*packed.files(data.path, tuple(packed.PARTS)), report]):
             print(f"{data.path.name}: {line}", file=out)
         return publish(data, report, root)
 

@@ -90,7 +90,7 @@ class Explorer:
     """Widgets that select a study, its treatments and loads, and a view of them, above that view."""
 
     def __init__(self, path: Path) -> None:
-        for cached in (_study, _shown):
+        for cached in (_study, _contents):
             cached.cache_clear()  # a study may have new runs since another explorer read it
         path = _opened(path).path  # a packed study is unpacked into a folder
         listed = recorded_studies() | {f"{path.parent.name}-{path.name}": path}
@@ -137,7 +137,7 @@ class Explorer:
 
     @property
     def _chosen(self) -> View:
-        return View(self.studies.value, only=_given(treatments=_ticked(self.treatments), loads=_ticked(self.loads)))
+        return View(self.studies.value, only=_arguments(treatments=_ticked(self.treatments), loads=_ticked(self.loads)))
 
     def _follow(self, change: Callable[[], None] | None = None) -> None:
         """Make a change and update the view once; changes of widgets that it causes are ignored."""
@@ -196,7 +196,7 @@ class Explorer:
 
     def _verdicts(self, chosen: View, name: str) -> View:
         margin = ",".join(filter(None, (self.margin.value, self.floor.value)))
-        asked = _given(margin=margin, alpha=self.alpha.value, baseline=self.baseline.value)
+        asked = _arguments(margin=margin, alpha=self.alpha.value, baseline=self.baseline.value)
         view, self.state.value = replace(chosen, names=(name,), reanalyse=asked), ""
         with suppress(MeshtrialError):  # the view shows the error
             later = view.study.after_the_fact
@@ -267,11 +267,11 @@ class View:
 
     def html(self) -> str:
         """Return the view as HTML; if it cannot be made, the reason."""
-        return "\n".join(part._repr_html_() for part in _shown(self))
+        return "\n".join(part._repr_html_() for part in _contents(self))
 
     def page(self) -> str:
         """Return the view for a page without widgets, including the drawings."""
-        return join(*_shown(self)).html
+        return join(*_contents(self)).html
 
     def code(self) -> str:
         """Return the lines of Python that make the view; ``mt`` is ``meshtrial``."""
@@ -292,7 +292,7 @@ def _study(path: Path, reanalyse: Arguments, only: Arguments) -> RecordedStudy:
 
 
 @lru_cache(maxsize=64)
-def _shown(view: View) -> tuple[Displayable, ...]:
+def _contents(view: View) -> tuple[Displayable, ...]:
     rooms = {"figures": figures, "tables": tables}
     try:
         given = (view.study, *([_opened(view.other)] if view.other else []), *view.arguments)
@@ -323,7 +323,7 @@ def _declared(values: Iterable[Any], declared: Any = "") -> list[tuple[str, Any]
     return [("as declared", declared), *((str(value), value) for value in values)]
 
 
-def _given(**arguments: Any) -> Arguments:
+def _arguments(**arguments: Any) -> Arguments:
     return tuple((name, value) for name, value in arguments.items() if value)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from meshtrial.load.files import GZIP_MAGIC, LONGEST_S, InputFileError, read_bytes, shown
+from meshtrial.load.files import GZIP_MAGIC, LONGEST_S, InputFileError, excerpt, read_bytes
 
 CLOCK_S = 1e-6
 _OVERLAP_SLACK_NS = 1_000_000
@@ -179,12 +179,12 @@ def _explain(data: bytes, path: Path) -> None:
         try:
             item = json.loads(line)
         except ValueError:
-            raise InputFileError(path, f"line {number} is not a line of fortio's access log: {shown(line)}") from None
+            raise InputFileError(path, f"line {number} is not a line of fortio's access log: {excerpt(line)}") from None
         missing = [k for k in ("latency", "timestamp", "thread") if not isinstance(item, dict) or k not in item]
         if missing:
-            raise InputFileError(path, f"line {number} is not fortio's: {', '.join(missing)} missing: {shown(line)}")
+            raise InputFileError(path, f"line {number} is not fortio's: {', '.join(missing)} missing: {excerpt(line)}")
         if not all(isinstance(item[key], int | float) for key in ("latency", "timestamp", "thread")):
-            raise InputFileError(path, f"line {number} is not fortio's: a value is not a number: {shown(line)}")
+            raise InputFileError(path, f"line {number} is not fortio's: a value is not a number: {excerpt(line)}")
 
 
 def _read_influx(data: bytes, path: Path) -> pl.DataFrame:
@@ -194,7 +194,7 @@ def _read_influx(data: bytes, path: Path) -> pl.DataFrame:
     if len(bad):
         first = int(bad[0])
         raise InputFileError(
-            path, f"line {first + 1} is not a line of fortio's influx access log: {shown(lines[first])}"
+            path, f"line {first + 1} is not a line of fortio's influx access log: {excerpt(lines[first])}"
         )
     return groups.select(
         pl.col("1").cast(pl.Int32).alias("thread"),

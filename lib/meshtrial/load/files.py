@@ -85,7 +85,7 @@ def read_text(path: Path) -> str:
     return text_in(read_bytes(path), path)
 
 
-def shown(line: bytes | str) -> str:
+def excerpt(line: bytes | str) -> str:
     """Return a line shortened for a message."""
     return shortened(line.decode("utf-8", errors="replace") if isinstance(line, bytes) else line, 80)
 

@@ -19,13 +19,13 @@ def not_released(runs: Iterable[RunRecord]) -> dict[tuple[str, str], list[str]]:
     """Return treatments by a program and its build, where that is not a release; each treatment once."""
     found: dict[tuple[str, str], dict[str, None]] = {}
     for run in runs:
-        for program, word in _told(run.versions):
+        for program, word in _build_types(run.versions):
             if word.lower() not in _RELEASES:
                 found.setdefault((program, word), {})[run.treatment] = None
     return {key: list(treatments) for key, treatments in found.items()}
 
 
-def _told(versions: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _build_types(versions: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for name, text in versions.items():
         if name.endswith(BUILT_AS):
             yield from ((name.removesuffix(BUILT_AS), word) for word in text.split(", "))

@@ -17,7 +17,7 @@ _PATH = re.compile(r"""(?<![\w.:/-])/(?:home|Users|root|tmp|private|mnt|media|sr
 _TEXTS = {".json", ".txt", ".log", ".html", ".md", ".yaml"}
 
 
-def told(files: Iterable[Path]) -> list[str]:
+def machine_names(files: Iterable[Path]) -> list[str]:
     """Return a line for each kind of file and field that names a path or a kubeconfig's context."""
     counted: Counter[tuple[str, str]] = Counter()
     examples: dict[tuple[str, str], str] = {}

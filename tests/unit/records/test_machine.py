@@ -5,7 +5,7 @@ import json
 import pytest
 from commandline import SAMPLE, meshtrial
 
-from meshtrial.records.machine import told
+from meshtrial.records.machine import machine_names
 
 
 def test_paths_and_contexts_are_told_once_for_each_kind_of_file(tmp_path):
@@ -21,7 +21,7 @@ def test_paths_and_contexts_are_told_once_for_each_kind_of_file(tmp_path):
         write(f"runs/{run}/logs/app.log", f"Data directory is /tmp/{run}, and /tmp/z")
     write("runs/1/latency.parquet", "/home/alice/x")
     write("runs/1/fortio.json", "{ damaged /Users/bob/x")
-    assert told(sorted(path for path in tmp_path.rglob("*") if path.is_file())) == [
+    assert machine_names(sorted(path for path in tmp_path.rglob("*") if path.is_file())) == [
         "environment.json names the context of a kubeconfig: context=alice@work",
         "plan.json names a file of the machine that made it: cluster_file=/home/alice/c.yaml",
         "fortio.json names a file of the machine that made it: /Users/bob/x",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from meshtrial.compare.formats import ghz, hey, k6, locust, nighthawk, oha, vegeta, wrk2
 from meshtrial.compare.formats.source import Format, Source, beginning, few, holding, several_runs
-from meshtrial.load.files import InputFileError, shown
+from meshtrial.load.files import InputFileError, excerpt
 from meshtrial.load.recorded import Recorded, read_recorded
 
 
@@ -145,7 +145,7 @@ def refuse_unread(source: Source) -> None:
     first = text.partition("\n")[0]
     document = re.search(r"^(\{|\[\s*\{)", text, re.MULTILINE)
     if document and Source(source.path, text[document.start() :].encode()).document is not None:
-        reason = f"has other lines before its JSON document ({shown(first)}); remove them"
+        reason = f"has other lines before its JSON document ({excerpt(first)}); remove them"
         raise InputFileError(source.path, reason)
-    reason = f"has no known format (docs/reference/formats.md); it begins with {shown(first)}"
+    reason = f"has no known format (docs/reference/formats.md); it begins with {excerpt(first)}"
     raise InputFileError(source.path, reason)

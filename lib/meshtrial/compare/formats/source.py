@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from meshtrial.load.files import Fields, InputFileError, read_bytes, shown, text_in
+from meshtrial.load.files import Fields, InputFileError, excerpt, read_bytes, text_in
 from meshtrial.load.recorded import Recorded
 from meshtrial.typed import shortened
 
@@ -79,7 +79,7 @@ class Source:
         rest = self.text[self._first_document[1] :].strip()
         if rest and self.document is not None:
             line = self.text.rstrip().count("\n") - rest.count("\n") + 1
-            reason = f"line {line} is not part of its JSON document ({shown(rest.partition(chr(10))[0])})"
+            reason = f"line {line} is not part of its JSON document ({excerpt(rest.partition(chr(10))[0])})"
             raise InputFileError(self.path, f"{reason}; remove the rest")
 
     def lines_like(self, patterns: Sequence[str]) -> dict[int, str]:
@@ -113,7 +113,7 @@ class Source:
             if holding in line and line.strip():
                 item = _value(line)
                 if not isinstance(item, dict):
-                    raise InputFileError(self.path, f"line {number} is not a line of a {label}: {shown(line)}")
+                    raise InputFileError(self.path, f"line {number} is not a line of a {label}: {excerpt(line)}")
                 yield Fields(item, self.path, label)
         if not self.data.endswith((b"\n", b"}")):
             raise InputFileError(self.path, f"line {number} of the {label} is truncated; measure again")

@@ -99,7 +99,7 @@ class MeshInstaller:
                 values = self._install(mesh)
         except BaseException:
             with contextlib.suppress(TestbedError):
-                self._own(mesh)  # of a release that was interrupted
+                self._label_owned(mesh)  # of a release that was interrupted
                 self.uninstall(mesh.name)
             raise
         pods = tuple(pod for part in (*mesh.control_plane, *mesh.agents) for pod in members(self.cluster, part))
@@ -122,10 +122,10 @@ class MeshInstaller:
                 digests[f"values {release.name}"] = f"sha256:{values.digest(release)}"
                 with self._explained(mesh) as watch:
                     helm.install_release(self.cluster, self.options, mesh, release, chart, own_values, watch)
-                self._own(mesh)
-        self._own(mesh)
+                self._label_owned(mesh)
+        self._label_owned(mesh)
         self._wait(mesh)
-        self._own(mesh)  # what the control plane created meanwhile
+        self._label_owned(mesh)  # what the control plane created meanwhile
         return digests
 
     def broken(self, name: str) -> str:
@@ -256,7 +256,7 @@ class MeshInstaller:
                 self.cluster, part.namespace, part.selector, count, self.options.mesh_timeout_s, mesh.settle
             )
 
-    def _own(self, mesh: Mesh) -> None:
+    def _label_owned(self, mesh: Mesh) -> None:
         cleanup.label_owned(self.cluster, mesh, self.applier.owner, self.installations[mesh.name].before)
 
     def problems(self, mesh: Mesh) -> list[str]:

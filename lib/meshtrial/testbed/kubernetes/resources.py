@@ -258,7 +258,7 @@ class Meter:
         samples: dict[Key, ContainerSample] = {}
         throttled: dict[Key, float] = {}
 
-        def look() -> Reading:
+        def read_again() -> Reading:
             reading = self._read(self._cluster, nodes)
             for part in self._parts:
                 # The first new reading of each container counts: a later one is further from the load's edge.
@@ -269,7 +269,7 @@ class Meter:
             return reading
 
         parts = {part.key for part in self._parts}
-        reading = waiting.until(look, self._patience_s, _EVERY_S, lambda _: parts <= set(samples))
+        reading = waiting.until(read_again, self._patience_s, _EVERY_S, lambda _: parts <= set(samples))
         stale = [part for part in self._parts if part.key not in samples]
         self._note_missing(stale, reading)
         self._check(samples)
