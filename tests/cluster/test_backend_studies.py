@@ -323,7 +323,7 @@ def test_an_interrupted_study_leaves_nothing_on_the_cluster(cluster: Cluster, tm
     finally:
         child.kill()
     assert child.returncode == 130, said
-    assert "to go on:" in said
+    assert "resume with:" in said
     assert owned_namespaces(cluster) == []
 
 

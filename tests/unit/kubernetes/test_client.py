@@ -15,12 +15,12 @@ from meshtrial.errors import TestbedError, UsageError
 from meshtrial.testbed.kubernetes.client import Cluster, ConflictError, NotFoundError, is_transient
 
 
-def kubeconfig_of(path: Path, server: str) -> str:
+def kubeconfig_of(path: Path, server: str, **user: str) -> str:
     data = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "c", "cluster": {"server": server}}],
-        "users": [{"name": "u", "user": {}}],
+        "users": [{"name": "u", "user": user}],
         "contexts": [{"name": "there", "context": {"cluster": "c", "user": "u"}}],
         "current-context": "there",
     }
@@ -108,6 +108,7 @@ class _Dated(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.0"
 
     def do_GET(self) -> None:
+        self.server.authorization = self.headers.get("Authorization")  # type: ignore[attr-defined]
         self.send_response_only(200)
         if self.server.date:  # type: ignore[attr-defined]
             self.send_header("Date", self.server.date)  # type: ignore[attr-defined]
@@ -134,14 +135,17 @@ def test_the_servers_clock_is_its_own_not_this_machines(tmp_path: Path, date: st
         thread.join()
 
 
+@pytest.mark.parametrize("user", [{}, {"token": "secret"}], ids=["nobody", "token"])
 @pytest.mark.parametrize("at_another_host", [False, True])
-def test_an_answer_is_read_from_the_server_that_is_named(tmp_path: Path, at_another_host: bool):
+def test_an_answer_is_read_from_the_server_that_is_named(tmp_path: Path, at_another_host: bool, user: dict[str, str]):
     with http.server.HTTPServer(("127.0.0.1", 0), _Dated) as server:
+        server.timeout = 10
         server.date = ""  # type: ignore[attr-defined]
         thread = threading.Thread(target=server.handle_request)
         thread.start()
         address = f"http://127.0.0.1:{server.server_port}"
         api_server = "http://127.0.0.1:9" if at_another_host else address
-        cluster = Cluster(kubeconfig_of(tmp_path / "config", api_server))
+        cluster = Cluster(kubeconfig_of(tmp_path / "config", api_server, **user))
         assert cluster.request("GET", "/version", host=address if at_another_host else "") == b"{}"
         thread.join()
+        assert server.authorization == ("Bearer secret" if user else None)  # type: ignore[attr-defined]

@@ -69,7 +69,14 @@ class Cluster:
         if host:
             configuration = copy.deepcopy(configuration)
             configuration.host = host
+            configuration.refresh_api_key_hook = self._refresh_token
         return k8s.ApiClient(configuration)
+
+    def _refresh_token(self, configuration: Any) -> None:
+        """Give another host's configuration the current token; the library's own hook would change its host, too."""
+        if self._configuration.refresh_api_key_hook is not None:
+            self._configuration.refresh_api_key_hook(self._configuration)
+        configuration.api_key = dict(self._configuration.api_key)
 
     def client(self, host: str = "") -> Any:
         """Return this thread's client of the API server or of another host."""
