@@ -44,12 +44,12 @@ def test_nothing_of_it_is_in_reach(name: str):
 def test_the_doctor_says_it_in_one_line_and_finds_nothing_else_missing(tmp_path: Path):
     done = meshtrial(tmp_path, "doctor")
     assert done.returncode == 0, done.stdout
-    before, _, after = done.stdout.partition("local studies need\n")
+    before, _, after = done.stdout.partition("Local studies need\n")
     said, cluster = after.split("\n\n", 1)
     assert "missing" not in before
     assert len(said.splitlines()) == 1
     assert WHY in said
-    assert cluster.startswith("backend=kubernetes needs")
+    assert cluster.startswith("Studies on Kubernetes need")
 
 
 def test_a_local_study_says_it_in_one_line_and_records_nothing(tmp_path: Path):
