@@ -59,6 +59,14 @@ def test_the_next_session_lies_in_its_prediction_interval(rows: tuple[CheckResul
     assert all(0.935 <= r.observed <= 0.97 for r in cells if "spread" in r.cell)
 
 
+def test_changes_of_level_are_marked_as_seldom_and_found_as_often_as_said(rows: tuple[CheckResult, ...]) -> None:
+    cells = of(rows, "level changes")
+    assert len(cells) == 6 + 5
+    assert_passed(cells)
+    assert max(r.observed for r in cells if "false" in r.check) > 0.03
+    assert_passed([r for r in rows if r.cell.startswith("level changes")])
+
+
 def test_false_equivalence_and_the_family(rows: tuple[CheckResult, ...]) -> None:
     cells = of(rows, "3")
     assert_passed(cells)

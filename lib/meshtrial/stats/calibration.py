@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from meshtrial.stats.contrast import compare_paired
 from meshtrial.stats.diagnostics import all_dependent, dependent_blocks
 from meshtrial.stats.intervals import hodges_lehmann_rows, next_session, signed_rank_p_rows
+from meshtrial.stats.levels import level_changes
 from meshtrial.stats.multiplicity import holm, step_down_max_t
 from meshtrial.stats.power import blocks_for_difference, blocks_for_equivalence, detectable_effect, upper_sd
 from meshtrial.stats.ranktests import FloatArray
@@ -429,6 +430,44 @@ def sessions(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult
         yield check_row("2 prediction", cell, "at least", 0.935, _next_held(usual, k))
 
 
+def levels(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
+    """Changes of level in a series of studies: marked without a change, and found where there is one.
+
+    The controls are studies that wander, which break the assumption, and a t-test at the split that looks best.
+    """
+    from scipy.signal import lfilter  # takes a moment to load
+    from scipy.stats import ttest_ind
+
+    size, of = max(20, repetitions // _SCALAR_SHARE), "level changes"
+
+    def marked(family: FloatArray) -> NDArray[np.bool_]:
+        return np.array([any(level_changes(series)) for series in family])
+
+    for n in (8, 12, 20, 40):
+        steady = rng.normal(0, 1, (size, 1, n))
+        yield check_row(f"{of}: false", f"{n} studies", "at most", ALPHA, marked(steady))
+    tailed, baseline = rng.standard_t(3, (size, 1, 20)), rng.normal(0, 1, (size, 1, 20))
+    yield check_row(f"{of}: false", "20 studies, heavy tails", "at most", ALPHA, marked(tailed))
+    shared = rng.normal(0, 1, (size, 3, 20)) - baseline
+    yield check_row(f"{of}: false", "20 studies, three treatments with one baseline", "at most", ALPHA, marked(shared))
+    for n, later, least in ((12, 6, 0.90), (20, 10, 0.98), (20, 3, 0.92)):
+        found = [
+            [change.index for change in level_changes([series])[0]]
+            for series in rng.normal(0, 1, (size, n)) + 3 * (np.arange(n) >= n - later)
+        ]
+        cell = f"change by 3 sd before the last {later} of {n} studies"
+        yield check_row(f"{of}: found", cell, "at least", least, np.array([bool(places) for places in found]))
+        if later == n // 2:
+            near = np.array([any(abs(place - (n - later)) <= 1 for place in places) for places in found])
+            yield check_row(f"{of}: found", f"{cell}, within one study", "at least", 0.85, near)
+    wander = lfilter([0.8], [1, -0.6], rng.normal(0, 1, (size, 1, 60)), axis=2)[:, :, 40:]
+    yield check_row("limit", f"{of}: 20 studies that wander (AR(1), rho 0.6)", "more than", ALPHA, marked(wander))
+    plain = rng.normal(0, 1, (size, 20))
+    tested = [ttest_ind(plain[:, :at], plain[:, at:], axis=1).pvalue <= ALPHA for at in range(2, 19)]
+    cell = f"{of}: t-test at the split of 20 studies that looks best"
+    yield check_row("5 negative control", cell, "more than", 0.10, np.any(tested, axis=0))
+
+
 def materiality(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
     """Effects exactly at the margin called `material`, anywhere in a family of five."""
     half = math.log(1.1)
@@ -507,6 +546,7 @@ def gate(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
 CHECKS: tuple[Callable[[np.random.Generator, int], Iterator[CheckResult]], ...] = (
     false_positives, coverage, errors_at_the_margin, power, negative_control, stopping_rules, limits, agreement,
     own_states, foreign_load, regimes, extended, planned_power, materiality, gate, families, scales, sessions,
+    levels,
 )  # fmt: skip
 
 # Share of the repetitions for checks that take milliseconds per study.
