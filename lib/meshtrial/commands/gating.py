@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -28,20 +29,25 @@ def add(command: argparse.ArgumentParser) -> None:
     verdicts = partial(group.add_argument, action="append", default=[], metavar="VERDICTS")
     verdicts("--fail-on", help="fire if any primary contrast has one of these verdicts, e.g. slower,more")
     verdicts("--require", help="fire unless all primary contrasts have one of these, e.g. equivalent")
-    group.add_argument("--summary", type=Path, metavar="FILE.md", help="write the verdict table as Markdown")
-    group.add_argument("--junit", type=Path, metavar="FILE.xml", help="write one test case per primary contrast")
+    files = partial(group.add_argument, type=Path)
+    files("--summary", metavar="FILE.md", help="write the verdict table as Markdown")
+    files("--junit", metavar="FILE.xml", help="write one test case per primary contrast")
+    files("--benchmark-json", metavar="FILE.json", help="write effects for github-action-benchmark")
+    files("--bencher", metavar="FILE.json", help="write effects with intervals for Bencher")
+
+
+_FILES = ("summary", "junit", "benchmark_json", "bencher")
 
 
 @dataclass(frozen=True)
 class Gate:
-    """The rules of a gate and the files to write."""
+    """The rules of a gate and the files to write, by the names of their options."""
 
     rules: Rules
-    summary: Path | None = None
-    junit: Path | None = None
+    files: Mapping[str, Path] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.rules or self.summary or self.junit)
+        return bool(self.rules or self.files)
 
     def judge(
         self, contrasts: Contrasts, declared: Sequence[DeclaredContrast], alpha: float, title: str, out: TextIO
@@ -63,12 +69,16 @@ class Gate:
             print(outcome.line, file=out)
 
     def _write(self, contrasts: Contrasts, outcome: GateOutcome, title: str, out: TextIO) -> None:
-        from meshtrial.report import summary
+        from meshtrial.report import summary, trackers
 
-        if self.summary is not None:
-            _file("summary", self.summary, summary.markdown(title, contrasts, outcome), out)
-        if self.junit is not None:
-            _file("junit", self.junit, summary.junit(title, outcome, contrasts.counted), out)
+        texts: dict[str, Callable[[], str]] = {
+            "summary": lambda: summary.markdown(title, contrasts, outcome),
+            "junit": lambda: summary.junit(title, outcome, contrasts.counted),
+            "benchmark_json": lambda: trackers.benchmark_json(title, contrasts),
+            "bencher": lambda: trackers.bencher(title, contrasts),
+        }
+        for name, path in self.files.items():
+            _file(name.partition("_")[0], path, texts[name](), out)
 
 
 def _file(kind: str, path: Path, text: str, out: TextIO) -> None:
@@ -84,18 +94,19 @@ def read(arguments: argparse.Namespace) -> Gate:
     from meshtrial.inference.gate import read_rules
 
     rules = read_rules(arguments.fail_on, arguments.require)
-    for option in ("summary", "junit"):
-        path = getattr(arguments, option)
-        if path is None:
-            continue
+    named = {name: path for name in _FILES if (path := getattr(arguments, name)) is not None}
+    options = {name: f"--{name.replace('_', '-')}" for name in named}
+    for name, path in named.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=path.parent):
                 pass
         except OSError as error:
-            raise UsageError(f"--{option} {path}: cannot be written ({error.strerror}); choose another file") from error
+            why = f"cannot be written ({error.strerror}); choose another file"
+            raise UsageError(f"{options[name]} {path}: {why}") from error
         if path.is_dir():
-            raise UsageError(f"--{option} {path}: is a folder; name a file in it")
-    if arguments.summary is not None and arguments.summary == arguments.junit:
-        raise UsageError(f"--summary and --junit both name {arguments.junit}; choose two files")
-    return Gate(rules, arguments.summary, arguments.junit)
+            raise UsageError(f"{options[name]} {path}: is a folder; name a file in it")
+    for one, other in combinations(named, 2):
+        if named[one] == named[other]:
+            raise UsageError(f"{options[one]} and {options[other]} both name {named[one]}; choose two files")
+    return Gate(rules, named)

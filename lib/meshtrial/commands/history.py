@@ -1,11 +1,16 @@
-"""``meshtrial history``: plot one response over all recorded studies of a question, as a page."""
+"""``meshtrial history``: one response over all recorded studies of a question, and where its level changed."""
+
+from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from meshtrial import paths
-from meshtrial.errors import MeshtrialError, UsageError
+from meshtrial.errors import MeshtrialError, UsageError, writing
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -14,11 +19,12 @@ def add(command: argparse.ArgumentParser) -> None:
     option("studies", nargs="+", metavar="STUDY|DIR", help="name of a study, for all its recordings, or their folders")
     option("--response", default="", metavar="NAME", help="response to plot (default: the study's first primary one)")
     option("--out", type=Path, metavar="FILE.html", help="page to write (default papermill_runs/history-STUDY.html)")
+    option("--csv", type=Path, metavar="FILE.csv", help="also write all series, and FILE.otava.yaml for Apache Otava")
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
-    from meshtrial.inference import between, read_study
+    from meshtrial.inference import between, history, read_study
     from meshtrial.records.parts import part_of
     from meshtrial.records.store import StudyStore
     from meshtrial.report.pages import write_history
@@ -40,13 +46,30 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     if not same:
         raise UsageError(f"{' '.join(arguments.studies)}: no analysed study; `meshtrial status` lists the studies")
     name = same[0].plan.study.name
+    compared = between.compare(same) if len(same) > 1 else ()
     target = arguments.out or paths.reports_root() / f"history-{name}.html"
-    try:
-        write_history(target, same, arguments.response or same[0].plan.study.primary[0])
-    except OSError as error:
-        raise UsageError(f"{error.filename}: cannot be written ({error.strerror})") from error
+    with writing(target, UsageError):
+        write_history(target, same, compared, arguments.response or same[0].plan.study.primary[0])
     print(f"{len(same)} studies of {name}\npage    {paths.display_path(target)}", file=out)
+    if arguments.csv is not None:
+        for file in _write_series(arguments.csv, name, history.frame(same, compared)):
+            print(f"series  {paths.display_path(file)}", file=out)
     return 0
+
+
+def _write_series(path: Path, name: str, series: pl.DataFrame) -> tuple[Path, Path]:
+    """Write the series as CSV, and the configuration with which Otava reads them."""
+    import yaml
+
+    from meshtrial.inference.history import otava_tests
+    from meshtrial.records.store import write_text
+
+    beside = path.with_suffix(".otava.yaml")
+    with writing(path, UsageError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, series.write_csv())
+        write_text(beside, yaml.safe_dump(otava_tests(name, path.resolve(), series), sort_keys=False, width=1000))
+    return path, beside
 
 
 def _folders(names: list[str]) -> list[Path]:

@@ -85,6 +85,7 @@ class Between:
     added: tuple[stats.ContrastResult, ...]  # of a ratio: the same comparison of differences, treatment minus baseline
     over_days: OverDays | None
     added_over_days: OverDays | None = None  # of a ratio: the same for differences
+    added_effects: tuple[Effect, ...] = ()  # of a ratio: the same for differences
 
     def word(self, result: stats.ContrastResult) -> str:
         """Return the result of the comparison with the first study in words."""
@@ -195,7 +196,7 @@ def of_values(
         return None
     results = _against_first(effects, scale, margin, response, alpha)
     added: tuple[stats.ContrastResult, ...] = ()
-    added_over_days = None
+    added_over_days, differences = None, []
     if scale == "ratio" and baseline:
         # The margin in the unit of the first study's baseline: a share of the difference would be another margin.
         _, base = taken[effects[0].study]
@@ -204,7 +205,8 @@ def of_values(
         added = _against_first(differences, "difference", size, response, alpha)
         added_over_days = over_days(differences, "difference", alpha)
     over = over_days(effects, scale, alpha)
-    return Between(load, response, treatment, baseline, scale, tuple(effects), results, added, over, added_over_days)
+    both = added, over, added_over_days, tuple(differences)
+    return Between(load, response, treatment, baseline, scale, tuple(effects), results, *both)
 
 
 def _effects(taken: Mapping[int, tuple[FloatArray, FloatArray | None]], scale: stats.Scale) -> list[Effect]:

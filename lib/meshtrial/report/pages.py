@@ -17,12 +17,15 @@ from pathlib import Path
 from markupsafe import Markup
 
 from meshtrial import __version__
-from meshtrial.inference import between
+from meshtrial.design.responses import response as registered
+from meshtrial.inference.between import Between, differences
+from meshtrial.inference.history import levels
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.store import write_text
 from meshtrial.report.figures.history import history
 from meshtrial.report.markup import TEMPLATES, Displayable, paragraph, render, style_sheet
 from meshtrial.report.tables.between import between as table
+from meshtrial.report.tables.between import levels as level_table
 
 
 @dataclass(frozen=True)
@@ -68,11 +71,20 @@ def write_page(path: Path, title: str, sections: Sequence[Section]) -> None:
     write_text(path, page)
 
 
-def write_history(path: Path, studies: Sequence[StudyData], response: str) -> None:
+def write_history(path: Path, studies: Sequence[StudyData], compared: Sequence[Between], response: str) -> None:
     """Write the page of a question's studies: an effect over time, and the studies compared if there are several."""
-    if len(studies) > 1:
-        comparison = table(studies, between.compare(studies), between.differences(studies))
+    name, changes = registered(response).name, levels(compared)
+    marks = [
+        (one.load, one.treatment, studies[one.effects[change.index].study].path.name)
+        for one, of_one in zip(compared, changes, strict=True)
+        for change in of_one
+        if one.response == name and one.baseline
+    ]
+    sections = [Section("Over time", (history(studies, response, marks),))]
+    if compared:
+        sections.append(Section("Changes of level", (level_table(studies, compared, changes),)))
+        comparison = table(studies, compared, differences(studies))
     else:
         comparison = paragraph("There is one study so far, so nothing to compare it with.")
-    sections = (Section("Over time", (history(studies, response),)), Section("Study against study", (comparison,)))
+    sections.append(Section("Study against study", (comparison,)))
     write_page(path, f"{studies[0].plan.study.name} over time", sections)

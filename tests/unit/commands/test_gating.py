@@ -33,12 +33,15 @@ def test_two_equal_treatments_pass_what_requires_them_to_be_equivalent():
 def test_a_regression_fires_with_one_line_why_and_the_files_are_there(tmp_path):
     summary, junit = tmp_path / "new" / "gate.md", tmp_path / "gate.xml"
     options = ("--fail-on", "slower", "--fail-on", "more", "--summary", str(summary), "--junit", str(junit))
+    trackers = [tmp_path / "benchmark.json", tmp_path / "bencher.json"]
+    options += ("--benchmark-json", str(trackers[0]), "--bencher", str(trackers[1]))
     code, out, err = call(*BOTH, "--treatment", "node-proxy", *options)
     assert code == 4
     as_reviewed(err.removesuffix("\n"))
     assert f"summary  {summary}\njunit    {junit}\n" in out
     assert missing(summary.read_text(), ["node-proxy", "slower", "more"]) == []
     assert ElementTree.parse(junit).getroot().attrib["failures"] == "2"
+    assert [len(json.loads(path.read_text())) for path in trackers] == [2, 1]
 
 
 def test_a_metric_that_was_not_reported_passes_no_requirement(tmp_path):

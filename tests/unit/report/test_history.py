@@ -6,7 +6,9 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import polars as pl
 import pytest
+import yaml
 from unit.report.synth import Shape, study_data
 
 from meshtrial import cli
@@ -57,12 +59,25 @@ def test_the_command_writes_one_page_of_what_is_recorded(tmp_path, monkeypatch):
     file.write_text(json.dumps(json.loads(file.read_text()) | {"part": part}))
     monkeypatch.setenv("MESHTRIAL_DATA", str(root))
     out, err = io.StringIO(), io.StringIO()
-    target = tmp_path / "page.html"
-    assert cli.main(["history", "ambient_vs_no_mesh", "--out", str(target)], out, err) == 0, err.getvalue()
+    target, table = tmp_path / "page.html", tmp_path / "series" / "days.csv"
+    given = ["history", "ambient_vs_no_mesh", "--out", str(target), "--csv", str(table)]
+    assert cli.main(given, out, err) == 0, err.getvalue()
     assert "2 studies of ambient_vs_no_mesh" in out.getvalue()
     assert "left out: 20261103T000000Z-77c58730 is part 1/2 of a study" in out.getvalue()
     text = target.read_text()
     assert "Study against study" in text
+    assert "studies on; there are 2" in text
+    series = pl.read_csv(table)
+    tests = yaml.safe_load((tmp_path / "series" / "days.otava.yaml").read_text())["tests"]
+    (listed,) = tests.values()
+    assert listed["file"] == str(table)
+    columns = [metric["column"] for metric in listed["metrics"].values()]
+    assert series.columns == ["time", "study", "plan", *columns]
+    ratio = next(
+        name for name in columns if name.startswith("latency_p50_s node-proxy against none at ") and "ratio" in name
+    )
+    assert series[ratio][0] == series[ratio][1] > 1
+    assert ratio.replace(", ratio", ", difference") in columns
     assert "http://" not in text.replace("http://www.w3.org", "")
     err = io.StringIO()
     assert cli.main(["history", "scale_out"], io.StringIO(), err) == 2

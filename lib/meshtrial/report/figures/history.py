@@ -31,8 +31,14 @@ _SCHEMA = {
 }
 
 
-def history(studies: Sequence[StudyData], name: str) -> Figure:
-    """Draw one response of several studies of one question over time, one panel per load."""
+Marks = Sequence[tuple[str, str, str]]
+
+
+def history(studies: Sequence[StudyData], name: str, marks: Marks = ()) -> Figure:
+    """Draw one response of several studies of one question over time, one panel per load.
+
+    `marks` has load, treatment and study of each change of level.
+    """
     about = registered(name)
     rows = _rows(studies, about.name)
     if rows.is_empty():
@@ -45,7 +51,9 @@ def history(studies: Sequence[StudyData], name: str) -> Figure:
         "Filled: a difference was called. A change that the A/A twin (the baseline deployed twice) shares comes from "
         "the day and not from the treatment."
     )
-    return Figure(lambda: _draw(studies, rows, about.name, bool(by_difference)), _alt(rows), caption, rows)
+    if marks:
+        caption += " Dotted: the first study after a change of level."
+    return Figure(lambda: _draw(studies, rows, about.name, bool(by_difference), marks), _alt(rows), caption, rows)
 
 
 def _rows(studies: Sequence[StudyData], name: str) -> pl.DataFrame:
@@ -64,7 +72,7 @@ def _rows(studies: Sequence[StudyData], name: str) -> pl.DataFrame:
     return frame.sort("load", "treatment", "began")
 
 
-def _draw(studies: Sequence[StudyData], rows: pl.DataFrame, name: str, by_difference: bool) -> Canvas:
+def _draw(studies: Sequence[StudyData], rows: pl.DataFrame, name: str, by_difference: bool, marks: Marks) -> Canvas:
     loads = rows["load"].unique(maintain_order=True).to_list()
     figure, axes = sheet.panels([2.6] * len(loads), sharex=True)
     looks = palette.Styles(pair for data in studies for pair in palette.looks(data.plan.study).items())
@@ -77,6 +85,8 @@ def _draw(studies: Sequence[StudyData], rows: pl.DataFrame, name: str, by_differ
                 ends = [] if row["low"] is None or row["high"] is None else [row["low"], row["high"]]
                 called = VerdictLabel(row["verdict"]).different
                 estimate(axis, x, ends, row["estimate"], look, upright=True, filled=called, size=6)
+                if (load, treatment, row["study"]) in marks:
+                    axis.axvline(x, color=look.color, linewidth=1.2, linestyle=":")
         axis.axhline(0 if by_difference else 1, color=INK, linewidth=0.9)
         axis.set_ylabel(f"difference / {wording.unit(name)}" if by_difference else "ratio to the baseline")
         axis.set_title(frames.panel_title(load if len(loads) > 1 else "", registered(name).label), loc="left")

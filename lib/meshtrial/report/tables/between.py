@@ -163,3 +163,52 @@ def _amount(one: Between, value: float) -> str:
     if not one.baseline or one.scale == "difference":
         return wording.in_unit(one.response, value, sign=bool(one.baseline))
     return wording.change(value, value)
+
+
+_LEVELS_NOTE = (
+    "A level changes where the largest standardised sum over all splits of the series is too large by a permutation "
+    "test. If nothing changed, at most 5 % of responses at a load would have a mark, for any number of contrasts. A "
+    "change that the A/A twin or the baseline's value shares comes from the machine. "
+    "Studies that wander are marked too often."
+)
+
+
+def levels(
+    studies: Sequence[StudyData], contrasts: Sequence[Between], changes: Sequence[Sequence[stats.LevelChange]]
+) -> Fragment:
+    """Return where each series of studies changed level, with the levels before and after, or what that would take.
+
+    Parameters
+    ----------
+    studies : sequence of StudyData
+        In the order of time.
+    contrasts : sequence of Between
+    changes : sequence of sequences of LevelChange
+        From :func:`meshtrial.inference.history.levels`, one for each contrast.
+    """
+    widest = max(Counter((one.load, one.response) for one in contrasts).values())
+    fewest = stats.fewest_for_change(widest)
+    if len(studies) < fewest:
+        return paragraph(f"A change of level can be tested from {fewest} studies on; there are {len(studies)}.")
+    rows = list(zip(contrasts, changes, strict=True))
+    columns: list[Column[tuple[Between, Sequence[stats.LevelChange]]]] = [
+        Column("contrast", lambda row: _contrast(row[0])),
+        Column("response", lambda row: wording.short_label(row[0].response), wide=True),
+        Column("studies", lambda row: len(row[0].effects), numeric=True),
+        Column("changes of level", lambda row: _changes(studies, *row), wide=True),
+    ]
+    several = len({one.load for one in contrasts}) > 1
+    groups = [one.load for one in contrasts] if several else ()
+    return Table.from_rows("Changes of level", columns, rows, _LEVELS_NOTE, groups=groups).fragment()
+
+
+def _changes(studies: Sequence[StudyData], one: Between, changes: Sequence[stats.LevelChange]) -> str:
+    def level(mean: float) -> str:
+        return _amount(one, float(np.exp(mean)) if one.scale == "ratio" else mean)
+
+    lines = [
+        f"from {level(change.before)} to {level(change.after)} with {_name(studies[one.effects[change.index].study])} "
+        f"({wording.equation('p', change.p_adjusted)})"
+        for change in changes
+    ]
+    return "; ".join(lines) or "none called"
