@@ -3,8 +3,8 @@
 Opinion: a mark on a series is a test, so it has an error rate. The statistic is the largest standardised sum before any
 split (CUSUM; Page, Biometrika 42, 1955), with its permutation distribution. Searching for the split is thus part of the
 test; in a t-test at the split that looks best it is not. A level has at least two studies, because a single one may be
-an outlier. The parts beside a change are tested at half the level each (binary segmentation), so that the error rate of
-the whole series, and by Bonferroni of all series of a family, is at most alpha.
+an outlier. The parts beside a change are tested at half the level each (binary segmentation). With Bonferroni over all
+series of a family, the error rate of the family is thus at most alpha.
 
 Limit: the test supposes that studies without a change are exchangeable. Days that wander are not: `calibration` has the
 rates. The means beside a change were chosen by looking, so their distance is somewhat too large.
