@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.records.parts import Part
 from meshtrial.records.store import StudyStore
 from meshtrial.report.figures.history import history
+from meshtrial.report.pages import write_history
 
 DAY_S = 86400.0
 SAMPLE = next((Path(__file__).resolve().parents[3] / "data" / "sample" / "ambient_vs_no_mesh").iterdir())
@@ -47,6 +49,27 @@ def test_studies_that_ask_something_else_are_left_out(tmp_path, studies):
     assert len(same) == 3
     assert others == [other]
     assert same == sorted(studies, key=lambda data: data.runs[0].start_unix_s)
+
+
+def grown(data: StudyData, factor: float) -> StudyData:
+    """The same, with node-proxy's p50 multiplied."""
+    mine = (pl.col("response") == "latency_p50_s") & (pl.col("treatment") == "node-proxy")
+    value = pl.when(mine).then(pl.col("value") * factor).otherwise("value")
+    return replace(data, table=data.table.with_columns(value.alias("value")))
+
+
+def test_a_change_of_level_is_listed_with_its_study_and_drawn(tmp_path):
+    days = [
+        grown(later(study_data(tmp_path / str(day), Shape(seed=day)), day), 1.4 if day > 8 else 1.0)
+        for day in range(1, 13)
+    ]
+    write_history(tmp_path / "page.html", days, between.compare(days), "p50")
+    text = (tmp_path / "page.html").read_text()
+    section = text.split('id="Changes-of-level"')[1].split("<h2")[0]
+    assert re.findall(r"to 2\.\d+× with ambient_vs_no_mesh, 2026-\d\d-\d\d", section)
+    assert "Dotted: the first study after a change of level" in text
+    write_history(tmp_path / "page.html", days[:8], between.compare(days[:8]), "p50")
+    assert "Dotted" not in (tmp_path / "page.html").read_text()
 
 
 def test_the_command_writes_one_page_of_what_is_recorded(tmp_path, monkeypatch):

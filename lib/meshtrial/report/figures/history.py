@@ -86,7 +86,7 @@ def _draw(studies: Sequence[StudyData], rows: pl.DataFrame, name: str, by_differ
                 called = VerdictLabel(row["verdict"]).different
                 estimate(axis, x, ends, row["estimate"], look, upright=True, filled=called, size=6)
                 if (load, treatment, row["study"]) in marks:
-                    axis.axvline(x, color=look.color, linewidth=1.2, linestyle=":")
+                    axis.axvline(x, color=look.colour, linewidth=1.2, linestyle=":")
         axis.axhline(0 if by_difference else 1, color=INK, linewidth=0.9)
         axis.set_ylabel(f"difference / {wording.unit(name)}" if by_difference else "ratio to the baseline")
         axis.set_title(frames.panel_title(load if len(loads) > 1 else "", registered(name).label), loc="left")

@@ -190,7 +190,9 @@ def levels(
     fewest = stats.fewest_for_change(widest)
     if len(studies) < fewest:
         return paragraph(f"A change of level can be tested from {fewest} studies on; there are {len(studies)}.")
-    rows = list(zip(contrasts, changes, strict=True))
+    rows = [(one, called) for one, called in zip(contrasts, changes, strict=True) if called]
+    if not rows:
+        return paragraph(f"No change of level was called in {len(contrasts)} series of up to {len(studies)} studies.")
     columns: list[Column[tuple[Between, Sequence[stats.LevelChange]]]] = [
         Column("contrast", lambda row: _contrast(row[0])),
         Column("response", lambda row: wording.short_label(row[0].response), wide=True),
@@ -198,17 +200,17 @@ def levels(
         Column("changes of level", lambda row: _changes(studies, *row), wide=True),
     ]
     several = len({one.load for one in contrasts}) > 1
-    groups = [one.load for one in contrasts] if several else ()
-    return Table.from_rows("Changes of level", columns, rows, _LEVELS_NOTE, groups=groups).fragment()
+    groups = [one.load for one, _ in rows] if several else ()
+    note = f"{_LEVELS_NOTE} No change was called in the other series, {len(contrasts) - len(rows)} of {len(contrasts)}."
+    return Table.from_rows("Changes of level", columns, rows, note, groups=groups, show_caption=False).fragment()
 
 
 def _changes(studies: Sequence[StudyData], one: Between, changes: Sequence[stats.LevelChange]) -> str:
     def level(mean: float) -> str:
         return _amount(one, float(np.exp(mean)) if one.scale == "ratio" else mean)
 
-    lines = [
+    return "; ".join(
         f"from {level(change.before)} to {level(change.after)} with {_name(studies[one.effects[change.index].study])} "
         f"({wording.equation('p', change.p_adjusted)})"
         for change in changes
-    ]
-    return "; ".join(lines) or "none called"
+    )
