@@ -196,7 +196,8 @@ def of_values(
         return None
     results = _against_first(effects, scale, margin, response, alpha)
     added: tuple[stats.ContrastResult, ...] = ()
-    added_over_days, differences = None, []
+    added_over_days = None
+    differences: list[Effect] = []
     if scale == "ratio" and baseline:
         # The margin in the unit of the first study's baseline: a share of the difference would be another margin.
         _, base = taken[effects[0].study]
