@@ -303,11 +303,13 @@ def warnings(rows: Sequence[VerdictRow], codes: Collection[str] | None = None) -
 
 
 def margin_text(name: str, margin: Margin | None) -> str:
-    """Format a declared margin with its floor."""
+    """Format a declared margin: its relative part, its floor, or both."""
     if margin is None:
         return "none declared"
-    text = f"±{plain(100 * margin.relative)}{NBSP}%"
-    return f"{text}, at least {plain(margin.floor * known(name).scale)} {unit(name)}" if margin.floor else text
+    share, floor = f"{plain(100 * margin.relative)}{NBSP}%", f"{plain(margin.floor * known(name).scale)} {unit(name)}"
+    if not margin.relative:
+        return f"±{floor}"
+    return f"±{share}, at least {floor}" if margin.floor else f"±{share}"
 
 
 def mde_text(row: VerdictRow) -> str:
