@@ -29,6 +29,7 @@ from meshtrial.stats.family import ContrastResult, Family, analyse_family
 from meshtrial.stats.intervals import RankInterval, hodges_lehmann, next_session
 from meshtrial.stats.multiplicity import smallest_n, smallest_n_unpaired
 from meshtrial.stats.power import (
+    Nights,
     VarianceComponents,
     best_slices,
     blocks_for_difference,
