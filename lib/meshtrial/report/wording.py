@@ -205,7 +205,10 @@ def change(ratio: float | None, high: float | None = None) -> str:
         return UNKNOWN
     if max(ratio, high if high is not None else ratio) >= FACTOR_FROM:
         return f"{number(ratio)}{TIMES}"
-    return f"{signed(100 * (ratio - 1), most=1)}{NBSP}%"
+    percentage = 100 * (ratio - 1)
+    # Changes that one decimal rounds to nothing have one digit, so that an interval keeps its width.
+    digits, most = (3, 1) if abs(percentage) >= 0.05 else (1, 4)
+    return f"{signed(percentage, digits, most)}{NBSP}%"
 
 
 def change_interval(low: float | None, high: float | None) -> str:
