@@ -195,9 +195,9 @@ def _twin(data: StudyData) -> Check:
     is_noisy = is_noisy or _in_margins(largest, _effect(largest)) > 1
     advice = "treat smaller effects as noise; run one new study on a quieter machine" if is_noisy else ""
     state: State = "attention" if is_noisy else "fine"
-    words = Counter(row.verdict for row in tested)
-    every = len(words) == 1 and not untested
-    counted = wording.listing([f"{word}{'' if every else f' in {number}'}" for word, number in words.items()])
+    counts = Counter(row.verdict for row in tested)
+    every = len(counts) == 1 and not untested
+    counted = wording.listing([f"{word}{'' if every else f' in {times}'}" for word, times in counts.items()])
     counted += "" if every else f" of {number_of(len(rows), 'contrast')}"
     return Check("twin", state, *number, counted, advice, (line, *rest))
 

@@ -190,8 +190,12 @@ def _noises(blocks: int, repetitions: int, rng: np.random.Generator) -> Iterator
     yield "one treatment three times noisier", simulate(equal, blocks, repetitions, rng, scales=noisy)
 
 
+def _any(hits: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    return np.asarray(hits.any(axis=1), dtype=np.bool_)
+
+
 def _any_called(p: FloatArray) -> NDArray[np.bool_]:
-    return np.asarray((p <= ALPHA).any(axis=1), dtype=np.bool_)
+    return _any(p <= ALPHA)
 
 
 def families(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
@@ -522,16 +526,16 @@ def months(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
                 worse = (signed_rank_p_rows(d) <= alpha) & (d.mean(axis=1) > 0)
                 fired |= worse.reshape(fired.shape)
             cell = f"primary responses: {families}, alpha {alpha:.2g}, n = {blocks}"
-            yield check_row("gate: a month of nights", cell, "at most", bound, fired.any(axis=1))
+            yield check_row("gate: a month of nights", cell, "at most", bound, _any(fired))
             if alpha == ALPHA:
-                twice = (fired[:, 1:] & fired[:, :-1]).any(axis=1)
+                twice = _any(fired[:, 1:] & fired[:, :-1])
                 bound = nights.twice_running
                 yield check_row("gate: a month of nights", f"{cell}, two nights running", "at most", bound, twice)
     d = _differences(0.0, rng, size * NIGHTS)
     for share in (0.5, 0.25):
         beyond = (signed_rank_p_rows(d - share * d.std(), "greater") <= ALPHA).reshape(size, NIGHTS)
         cell = f"one primary response, slower:material, margin {share:g} sd of a block difference"
-        yield check_row("gate: a month of nights", cell, "at most", 0.05 if share == 0.5 else 0.25, beyond.any(axis=1))
+        yield check_row("gate: a month of nights", cell, "at most", 0.05 if share == 0.5 else 0.25, _any(beyond))
 
 
 def budgets(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:

@@ -175,7 +175,7 @@ class Nights:
 
     def alpha_for(self, share: float) -> float:
         """Return the error level of a family with which it fires in at least one night with probability `share`."""
-        return 2 * (1 - (1 - share) ** (1 / self.nights)) / self.families
+        return float(2 * (1 - (1 - share) ** (1 / self.nights)) / self.families)
 
 
 # Share of the variance within deployments below which the optimiser cannot distinguish one between them from none.
