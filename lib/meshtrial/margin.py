@@ -43,22 +43,45 @@ class Margin:
         return size
 
 
-def read_margin(text: str, unit: str, where: str = "margin ", known: Margin | None = None) -> Margin:
-    """Read ``5%``, ``0.2ms`` or ``5%,0.2ms``: a relative margin, for responses shown in ms an absolute floor, or both.
+def read_part(text: str, unit: str, scale: float) -> dict[str, float]:
+    """Return what ``5%``, ``0.2ms`` or ``5% of 0.8ms`` declares: relative part, floor, or both; else ValueError.
 
-    ``where`` precedes the text in a message. The parts that the text leaves out are taken from ``known``; ``0ms``
-    removes a known floor. UsageError if the result is not a margin.
+    Amounts are written in the response's `unit`, also without what follows its stroke (``us`` for ``us/request``), and
+    stored divided by `scale`. A share of a level is a fixed amount: it leaves no relative part.
+    """
+    share, is_share, level = text.replace(" ", "").partition("%")
+    if is_share and not level:
+        return {"relative": float(share) / 100}
+    amount = level.removeprefix("of") if is_share else share
+    written = next(name for name in (unit, unit.partition("/")[0], amount) if amount.endswith(name))
+    if not written or (is_share and not level.startswith("of")):
+        raise ValueError(text)
+    size = float(amount.removesuffix(written)) / scale
+    if is_share and not float(share) * size > 0:
+        raise ValueError(text)
+    return {"relative": 0.0, "level": float(share) / 100 * size} if is_share else {"floor": size}
+
+
+def read_margin(
+    text: str, unit: str, where: str = "margin ", known: Margin | None = None, *, scale: float = 1e3
+) -> Margin:
+    """Read ``5%``, ``0.2ms`` or ``5%,0.2ms``: a relative margin, an absolute floor, or both; see `read_part`.
+
+    ``5% of 0.8ms`` is a floor too, unless a larger one is in force. ``where`` precedes the text in a message. The parts
+    that the text leaves out are taken from ``known``; ``0ms`` removes a known floor. UsageError if the result is not a
+    margin.
     """
     parts: dict[str, float] = {}
     try:
-        for item in text.replace(" ", "").split(","):
-            if item.endswith("%") and "relative" not in parts:
-                parts["relative"] = float(item[:-1]) / 100
-            elif item.endswith("ms") and unit == "ms" and "floor" not in parts:
-                parts["floor"] = float(item[:-2]) / 1e3
-            else:
+        for item in text.split(","):
+            read = read_part(item, unit, scale)
+            if parts.keys() & read.keys():
                 raise ValueError(item)
+            parts |= read
+        level, floor = parts.pop("level", 0.0), parts.get("floor", known.floor if known else 0.0)
+        parts["floor"] = max(level, floor)
         return replace(known, **parts) if known else Margin(**({"relative": 0.0} | parts))
     except (ValueError, UsageError):
-        allowed = "e.g. 5%" + (" or 0.2ms or 5%,0.2ms" if unit == "ms" else "")
+        one = f"0.2{unit.partition('/')[0]}"
+        allowed = "e.g. 5%" + (f" or {one} or 5%,{one} or 5% of {one}" if unit else "")
         raise UsageError(f"{where}{text}: must be {allowed}") from None

@@ -4,6 +4,8 @@ At its size three Monte-Carlo standard errors, sqrt(p q / n), tell an error rate
 fourth of the studies is simulated, 0.10 from a third of 0.42.
 """
 
+import re
+
 import make_reference as documents
 import numpy as np
 import pytest
@@ -176,6 +178,22 @@ def test_the_limits_are_as_large_as_the_documents_say(rows: tuple[CheckResult, .
     assert_passed(of(rows, "5 negative control"))
 
 
+def test_slopes_are_called_less_often_because_they_ask_for_dependence(rows: tuple[CheckResult, ...]) -> None:
+    assert_passed(of(rows, "slopes"))
+    shares = {r.cell: r.observed for r in rows if r.cell.startswith("slopes, random walk")}
+    for blocks, kept in ((10, 0.75), (16, 0.4)):
+        cell = f"slopes, random walk that grows with size, n = {blocks}"
+        assert shares[f"{cell}: called"] < kept * shares[f"{cell}: p at most 5 %"]
+
+
+def test_a_declared_level_keeps_the_error_rate_that_a_margin_loses_to_a_budget(rows: tuple[CheckResult, ...]) -> None:
+    cells = {r.cell: r.observed for r in rows if r.cell.startswith("cost equal to a fixed budget")}
+    followed, declared = (
+        max(share for cell, share in cells.items() if cell.endswith(end)) for end in ("the baseline", "declared level")
+    )
+    assert followed > 3 * declared
+
+
 GATE = read_rules(["slower"])
 
 
@@ -231,6 +249,13 @@ def test_the_pages_print_the_gate_as_it_is_measured(rows: tuple[CheckResult, ...
     one, two, three = (spread("gate: false alarms", many, 1) for many in ("one", "two", "three"))
     power = spread("gate: power of a plan", "", 0)
     assert all(f"| {said} |" in page for said in (one, two, three))
+    for families, name in ((1, "one primary response"), (2, "two"), (3, "three")):
+        cell = f"primary responses: {families}, alpha 0.05, n = {BLOCKS}"
+        month, twice = (
+            next(100 * r.observed for r in rows if r.cell == one) for one in (cell, f"{cell}, two nights running")
+        )
+        (line,) = re.findall(rf"(?m)^\| {name} \|[^|]*\| (\S+) % \|[^|]* \| (\S+) % \|$", page)
+        assert line == (f"{month:.0f}", f"{twice:.1f}")
     assert f"{power} were measured" in " ".join(page.split())
 
 

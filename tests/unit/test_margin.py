@@ -46,6 +46,17 @@ def test_only_what_is_written_is_given(text: str, alone: Margin, beside: Margin)
     assert read_margin(text, "ms", known=Margin(0.1, 1e-3)) == beside
 
 
+def test_a_share_of_a_declared_level_is_an_amount() -> None:
+    alone = read_margin("5% of 0.8ms", "ms")
+    assert (alone.relative, alone.floor) == (0.0, pytest.approx(4e-5))
+    for text, floor in (("5% of 0.8ms", 5e-5), ("5%of2ms", 1e-4), ("5% of 0.8ms,0ms", 4e-5), ("5% of 2ms,1ms", 1e-3)):
+        beside = read_margin(text, "ms", known=Margin(0.1, 5e-5))
+        assert (beside.relative, beside.floor) == (0.0, pytest.approx(floor))
+    # It does not follow the baseline that a study happens to measure.
+    declared = read_margin("10% of 200us", "us/request", scale=1e6)
+    assert declared.difference(1e-4) == declared.difference(4e-4) == pytest.approx(2e-5)
+
+
 def test_a_part_of_zero_takes_a_known_part_away() -> None:
     assert read_margin("0ms", "ms", known=Margin(0.1, 1e-3)) == Margin(0.1)
     assert read_margin("0%", "ms", known=Margin(0.1, 1e-3)) == Margin(0.0, 1e-3)
@@ -53,7 +64,14 @@ def test_a_part_of_zero_takes_a_known_part_away() -> None:
         read_margin("0%", "B", known=Margin(0.1))
 
 
-@pytest.mark.parametrize(("text", "unit"), [("5", "ms"), ("x%", "ms"), ("0%", "ms"), ("-5%", "ms"), ("1ms", "rps")])
+@pytest.mark.parametrize(
+    ("text", "unit"),
+    [
+        *(("5", "ms"), ("x%", "ms"), ("0%", "ms"), ("-5%", "ms"), ("1ms", "rps"), ("1ms", "s"), ("1", "")),
+        *(("5% of 1", "ms"), ("5% 1ms", "ms"), ("of 1ms", "ms"), ("5%,5% of 1ms", "ms"), ("5% of 1rps", "ms")),
+        *(("0% of 1ms", "ms"), ("-5% of 1ms", "ms")),
+    ],
+)
 def test_another_form_is_refused_with_what_is_allowed(text: str, unit: str) -> None:
     with refused(UsageError):
         read_margin(text, unit, "--margin ")

@@ -99,8 +99,8 @@ def compare(
     responses : str, optional
         By default ``p50,p99``. The first three are primary (Holm's correction), others are exploratory.
     margin : str, optional
-        Largest change that does not matter: ``5%``, ``p50=5%,p99=10%``, ``p50=0.2ms``. Parts that are left out keep
-        their default; ``5%,0ms`` has no absolute floor.
+        Largest change that does not matter: ``5%``, ``p50=5%,p99=10%``, ``p50=0.2ms``, ``p50=5% of 0.8ms``. Parts
+        that are left out keep their default; ``5%,0ms`` has no absolute floor.
     pair_by : str, optional
         How runs of the treatments are paired: ``order``, ``label`` or ``name``. By default they are not paired.
     merge : bool, optional

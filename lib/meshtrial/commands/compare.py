@@ -53,7 +53,7 @@ def add(command: argparse.ArgumentParser) -> None:
     option("--pair-by", choices=("order", "label", "name"), help="pair the runs of the treatments (default: unpaired)")
     option("--merge", action="store_true", help="treat the files of a folder as load generators of one run")
     option("--metrics", default="", metavar="LIST", help="responses (default p50,p99); the first three are primary")
-    repeated("--margin", metavar="p50=5%", help="largest change that does not matter; also 5%%, 0.2ms")
+    repeated("--margin", metavar="p50=5%", help="largest change that does not matter; also 5%%, 0.2ms, 5%% of 0.8ms")
     option("--alpha", type=float, default=0.05, help="error level of a family of contrasts (default 0.05)")
     floor = "requests that must lie beyond a percentile (default 100)"
     option("--sample-floor", type=float, default=100.0, metavar="N", help=floor)

@@ -12,16 +12,19 @@ if TYPE_CHECKING:
     from meshtrial.planning.blocks import PlanRequest
     from meshtrial.records.dataset import StudyData
 
+MOST_NIGHTS = 1000
+
 
 def add(command: argparse.ArgumentParser) -> None:
     """Declare the options."""
     option = command.add_argument
     option("--from", dest="study_dir", type=Path, required=True, metavar="DIR", help="folder of a recorded study")
-    option("--margin", help="margin: 5%%, 0.2ms or 5%%,0.2ms (default: as in the study)")
+    option("--margin", help="margin: 5%%, 0.2ms, 5%%,0.2ms or 5%% of 0.8ms (default: as in the study)")
     option("--response", default="p50", metavar="NAME", help="response to plan for (default p50)")
     option("--power", type=float, default=0.8, help="probability to detect an effect (default 0.8)")
     option("--alpha", type=float, help="error level of the family (default: as in the study)")
     option("--contrasts", type=int, metavar="M", help="contrasts in the family (default: as in the study)")
+    option("--nights", type=int, default=0, metavar="N", help="false alarms of a CI gate that runs N nights")
     option("--json", type=Path, metavar="OUT", help="write the results as JSON")
 
 
@@ -64,10 +67,12 @@ def ask_of(arguments: argparse.Namespace, data: StudyData) -> PlanRequest:
         )
     if contrasts < 1 and arguments.contrasts is not None:
         raise UsageError(f"--contrasts {contrasts}: must be 1 or more")
+    if not 0 <= arguments.nights <= MOST_NIGHTS:
+        raise UsageError(f"--nights {arguments.nights}: must be 0 to {MOST_NIGHTS}")
     margin = study.margins.get(response.name, response.margin)
     if arguments.margin is not None:
         margins = declared_margins([arguments.margin], {}, lambda name: find_response(name)[0], [response])
         if response.name not in margins:
             raise UsageError(f"--margin {arguments.margin}: must be a margin of {arguments.response}, e.g. 5%")
         margin = margins[response.name]
-    return PlanRequest(response, margin, alpha, arguments.power, max(1, contrasts))
+    return PlanRequest(response, margin, alpha, arguments.power, max(1, contrasts), arguments.nights)

@@ -18,7 +18,7 @@ from meshtrial.design.load import CapacitySearch, Load
 from meshtrial.design.migration import current_responses
 from meshtrial.design.parameters import split_list
 from meshtrial.errors import UsageError
-from meshtrial.margin import Margin, read_margin
+from meshtrial.margin import Margin, read_margin, read_part
 from meshtrial.typed import shortened
 from meshtrial.vocabulary import Scale
 
@@ -342,8 +342,8 @@ def declared_margins(
     """Return the margins in force, with those that the texts declare in place of the defaults.
 
     ``p50=5%,0.2ms,p99=10%`` names its responses. Parts before the first name are for `every` response, by default all
-    that have a margin; milliseconds are then for latencies only. `find` returns the response of a name. UsageError
-    names the wrong part and what is allowed.
+    that have a margin; an amount is then for responses with its unit only. `find` returns the response of a name.
+    UsageError names the wrong part and what is allowed.
     """
     declared = dict(margins)
     responses = [REGISTRY[name] for name in margins if name in REGISTRY] if every is None else list(every)
@@ -353,12 +353,12 @@ def declared_margins(
             if name and chosen[0].kind == "quality":
                 raise UsageError(f"margin {name}: {chosen[0].name} is only reported and has no margin")
             named = f"margin {name}=" if name else "margin "
-            if not name and not any(_fitting(parts, about) == parts for about in chosen):
-                read_margin(",".join(parts), chosen[0].unit if chosen else "", named)
+            used = {part for about in chosen for part in _fitting(parts, about)}
             for about in chosen:
-                fitting = parts if name else _fitting(parts, about)
+                fitting = parts if name or used != {*parts} else _fitting(parts, about)
                 if fitting:
-                    declared[about.name] = read_margin(",".join(fitting), about.unit, named, declared.get(about.name))
+                    known = declared.get(about.name)
+                    declared[about.name] = read_margin(",".join(fitting), about.unit, named, known, scale=about.scale)
     return declared
 
 
@@ -377,4 +377,10 @@ def _by_response(text: str) -> list[tuple[str, list[str]]]:
 
 
 def _fitting(parts: list[str], about: Response) -> list[str]:
-    return [part for part in parts if about.unit == "ms" or not part.endswith("ms")]
+    def fits(part: str) -> bool:
+        try:
+            return bool(read_part(part, about.unit, about.scale))
+        except ValueError:
+            return False
+
+    return [part for part in parts if fits(part)]

@@ -97,12 +97,12 @@ def _margin_changes(declared: Study, asked: Study) -> list[str]:
         for now, before in groups.items():
             whole = len(before) == sum(bool(of(name, asked.margins.get(name))) for name in declared.primary)
             named = "" if whole else f" of {_listing([_label(name) for name in before])}"
-            parts.append(f"{word}{named} {now} instead of {_listing(list(dict.fromkeys(before.values())))}")
+            parts.append(f"{word}{named} {now or 'none'} instead of {_listing(list(dict.fromkeys(before.values())))}")
     return parts or (["margins of exploratory responses"] if changed else [])
 
 
 def _relative(name: str, margin: Margin | None) -> str:
-    return f"{100 * margin.relative:.6g}{_NBSP}%" if margin is not None else ""
+    return f"{100 * margin.relative:.6g}{_NBSP}%" if margin is not None and margin.relative else ""
 
 
 def _floor(name: str, margin: Margin | None) -> str:

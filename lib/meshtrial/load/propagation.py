@@ -1,9 +1,13 @@
 """Propagation of a change to requests: until the first request follows it, and until all do.
 
 Only requests sent after a change and answered before the next one count, because a request in flight may have met
-either state. A time ends with an answer, as a request can meet the change at any moment of its flight. It is therefore
-too long by at most that request's latency and one interval between two sends, and as uncertain as the moment of the
-change. A change that no request followed, or that found nothing to change, has no time.
+either state. A time ends with an answer, as a request can meet the change at any moment of its flight. Where every
+request meets the same enforcement point, it is therefore too long by at most that request's latency and one interval
+between two sends, and as uncertain as the moment of the change. Where several workers or replicas enforce it, the last
+of them may meet no request for a while, and the time until all requests follow is too short.
+
+A change that no request followed has no time and ranks last. A change whose state before was never in force asked
+nothing of the data plane, and does not count.
 """
 
 import itertools
@@ -51,6 +55,7 @@ class Propagation:
     as_before: int  # requests that did not follow it yet
     first_s: float | None  # from the change to the first answer that followed it; None if none did
     all_s: float | None  # to the first answer after the last request that did not follow; None if the last did not
+    asked: bool  # whether the state before was in force; if not, nothing was asked and both times are None
     # Failed requests by kind that ended before the next change, including those in flight when this one came; for
     # denials and permissions the refusals too.
     failed: Mapping[str, int] = field(default_factory=dict)
@@ -89,8 +94,8 @@ def _measure_one(change: AppliedChange, at_s: float, earlier: pl.DataFrame, insi
         raise TestbedError(f"change {step.name}: no request was sent after it; lengthen change_every_s, or raise rps")
     before = inside.filter(answer=step.before)["actual_start_s"]
     after = inside.filter(answer=step.after)
-    if not (earlier["answer"] == step.before).any():
-        # The state before was never in force, so the change did not bring about the state after it.
+    asked = bool((earlier["answer"] == step.before).any())
+    if not asked:
         after = after.clear()
     last = before.max()
     settled = after if last is None else after.filter(pl.col("actual_start_s") > last)
@@ -103,6 +108,7 @@ def _measure_one(change: AppliedChange, at_s: float, earlier: pl.DataFrame, insi
         as_before=before.len(),
         first_s=_first_answer(after, at_s),
         all_s=_first_answer(settled, at_s),
+        asked=asked,
     )
 
 
@@ -129,11 +135,13 @@ def with_responses(measurement: Measurement, changes: Sequence[Propagation], loa
 
 
 def medians(changes: Sequence[Propagation], load: ChangesUnderLoad) -> dict[str, float]:
-    """Return a run's median times for each kind of change; without one that was mostly never followed."""
+    """Return a run's median times for each kind of change; without one that was never asked or mostly not followed."""
     values: dict[str, float] = {}
     for name in names(load.changes):
         for which in ("first", "all"):
-            value = _median([getattr(change, f"{which}_s") for change in changes if change.name == name])
+            value = _median(
+                [getattr(change, f"{which}_s") for change in changes if change.name == name and change.asked]
+            )
             if math.isfinite(value):
                 values[f"propagation_{which}_{name}_s"] = value
     return values
@@ -148,21 +156,30 @@ def from_record(
     if [step.name for step in planned] != recorded:
         raise RecordError(f"its changes are not those of its plan: {', '.join(map(str, recorded))}")
     times = [ChangeTime(change["at_s"], change["error_s"]) for change in changes]
-    return measure(requests, [*map(AppliedChange, planned, times)], 0.0)
+    found = measure(requests, [*map(AppliedChange, planned, times)], 0.0)
+    # A record without `asked` was made when every change counted.
+    return tuple(
+        one if "asked" in change else replace(one, asked=True) for one, change in zip(found, changes, strict=True)
+    )
 
 
 def check(changes: Sequence[Propagation], load: ChangesUnderLoad) -> GateResult:
-    """Return the run check that all requests followed most changes of every kind in the end."""
+    """Return the run check that all requests followed most of the asked changes of every kind in the end."""
     never = []
     for name in names(load.changes):
         of_kind = [change for change in changes if change.name == name]
-        if of_kind and not math.isfinite(_median([change.all_s for change in of_kind])):
-            some = sum(change.first_s is not None for change in of_kind)
-            complete = sum(change.all_s is not None for change in of_kind)
+        asked = [change for change in of_kind if change.asked]
+        if not of_kind or math.isfinite(_median([change.all_s for change in asked])):
+            continue
+        if asked:
+            some = sum(change.first_s is not None for change in asked)
+            complete = sum(change.all_s is not None for change in asked)
             never.append(
                 f"{LABELS[name]} never obeyed within {load.change_every_s:g} s (by all requests in {complete} of "
-                f"{len(of_kind)} changes, by any in {some})"
+                f"{len(asked)} changes, by any in {some})"
             )
+        else:
+            never.append(f"{LABELS[name]} not asked in any of {len(of_kind)} changes (the state before never came)")
     message = "; ".join(never) + "; lengthen change_every_s, or check that something was changed" if never else ""
     return GateResult("obeyed", float(len(never)), 0.0, not never, message)
 

@@ -24,6 +24,7 @@ from meshtrial.design.load import SlicedLoad
 from meshtrial.design.responses import QUANTILES, Response
 from meshtrial.design.study import Study
 from meshtrial.errors import RecordError, UsageError
+from meshtrial.inference.gate import declared_by
 from meshtrial.inference.values import FloatArray, LoadBlocks
 from meshtrial.load.quantiles import exact, successful
 from meshtrial.margin import Margin
@@ -106,13 +107,18 @@ class LoadPlan:
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """The request: margin, error level, power, contrasts of the family."""
+    """The request: margin, error level, power, contrasts of the family, nights of a gate."""
 
     response: Response
     margin: Margin
     alpha: float
     power: float
     contrasts: int
+    nights: int = 0  # 0 if the study is no nightly gate
+
+
+# Share of series of nights in which a gate may fire by chance, for which `--nights` computes the level.
+FALSE_ALARMS = 0.05
 
 
 def read(path: Path) -> StudyData:
@@ -308,12 +314,45 @@ SCHEMA = "meshtrial.planning/1"
 
 def report(data: StudyData, ask: PlanRequest, plans: tuple[LoadPlan, ...]) -> str:
     """Return the request and every load's plan as text for a terminal."""
-    return "\n\n".join([_head(data, ask), *(_load(plan, ask, len(plans) > 1) for plan in plans)])
+    nights = [_nights(nightly(data, ask))] if ask.nights else []
+    return "\n\n".join([_head(data, ask), *(_load(plan, ask, len(plans) > 1) for plan in plans), *nights])
+
+
+@dataclass(frozen=True)
+class NightlyGate:
+    """A gate that runs every night, and the study that keeps its false alarms rare."""
+
+    nights: stats.Nights
+    alpha: float  # error level of a family with which a series of nights has a false alarm in `FALSE_ALARMS` of cases
+    blocks: int  # that find the margin at this level
+    seconds: float  # per night, all loads together
+
+
+def nightly(data: StudyData, ask: PlanRequest) -> NightlyGate:
+    """Return what the nights of the request cost; every primary response at a load is a family of its gate."""
+    families = {(one.load, one.response.name, one.family) for one in declared_by(data.plan)}
+    nights = stats.Nights(ask.nights, max(1, len(families)), ask.alpha)
+    alpha = nights.alpha_for(FALSE_ALARMS)
+    plans = plan_of(data, dataclasses.replace(ask, alpha=alpha))
+    blocks = max(plan.difference for plan in plans)
+    return NightlyGate(nights, alpha, blocks, sum(plan.seconds(blocks) for plan in plans))
+
+
+def _nights(gate: NightlyGate) -> str:
+    nights = gate.nights
+    families = f"{nights.families} famil{'ies' if nights.families > 1 else 'y'}"
+    return _wrap(
+        f"A gate with --fail-on slower,more and {families} every night: if nothing differs, it fires in up to "
+        f"{nights.one_night:.1%} of nights. The probability of one firing or more in {nights.nights} nights is "
+        f"up to {nights.any_night:.0%}, that of two nights running {nights.twice_running:.1%}. For {FALSE_ALARMS:.0%} "
+        f"take -p alpha={gate.alpha:.2g}; {gate.blocks} blocks then find the margin ({_time(gate.seconds)} a night)."
+    )
 
 
 def _head(data: StudyData, ask: PlanRequest) -> str:
     relative, floor = ask.margin.relative, ask.margin.floor
-    sized = " or ".join(filter(None, (f"{100 * relative:g} %" * bool(relative), f"{floor * 1e3:g} ms" * bool(floor))))
+    amount = f"{floor * ask.response.scale:g} {ask.response.unit}"
+    sized = " or ".join(filter(None, (f"{100 * relative:g} %" * bool(relative), amount * bool(floor))))
     floor_e = stats.smallest_n(ask.contrasts, ask.alpha, "equivalence")
     return _wrap(
         f"{ask.response.label}, margin {sized}, alpha {ask.alpha:g} over {ask.contrasts} contrast"
@@ -404,6 +443,7 @@ def to_dict(data: StudyData, ask: PlanRequest, plans: tuple[LoadPlan, ...]) -> d
         "alpha": ask.alpha,
         "power": ask.power,
         "contrasts": ask.contrasts,
+        **({"nights": _nights_as_dict(nightly(data, ask))} if ask.nights else {}),
         "loads": [
             dataclasses.asdict(plan)
             | {
@@ -414,4 +454,15 @@ def to_dict(data: StudyData, ask: PlanRequest, plans: tuple[LoadPlan, ...]) -> d
             }
             for plan in plans
         ],
+    }
+
+
+def _nights_as_dict(gate: NightlyGate) -> dict[str, Any]:
+    nights = gate.nights
+    return dataclasses.asdict(gate) | {
+        "nights": nights.nights,
+        "families": nights.families,
+        "false_alarm_one_night": nights.one_night,
+        "false_alarm_any_night": nights.any_night,
+        "false_alarm_twice_running": nights.twice_running,
     }

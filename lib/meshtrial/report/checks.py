@@ -155,6 +155,11 @@ def _effect(row: VerdictRow) -> float | None:
     return math.expm1(abs(math.log(row.ratio)))
 
 
+def _twin_verdict(data: StudyData, row: VerdictRow) -> str:
+    numbers = f" ({wording.effect(row)}, {wording.effect_interval(row)})" if row.n_blocks else ""
+    return f"{row.verdict} {_at(data, row)}{numbers}"
+
+
 def _twin(data: StudyData) -> Check:
     """The study's own A/A test: the baseline deployed a second time."""
     study, contrasts = data.plan.study, frames.contrasts(data, primary=True, family="")
@@ -166,27 +171,34 @@ def _twin(data: StudyData) -> Check:
     if not rows:
         return Check("twin", "unknown", "", "", f"{study.twin.name} has no verdict yet")
     called = [row for row in rows if row.verdict.different]
+    # Too few blocks cannot call anything different.
+    few = [row for row in rows if row.verdict is VerdictLabel.INCONCLUSIVE and wording.warned(row, "below-floor")]
     tested = [row for row in rows if row.verdict.conclusive or row.verdict is VerdictLabel.INCONCLUSIVE]
-    untested = wording.listing([f"{row.verdict} {_at(data, row)}" for row in rows if row not in tested])
+    tested = [row for row in tested if row not in few]
+    untested = wording.listing([_twin_verdict(data, row) for row in rows if row not in tested])
     who, of = f"The A/A twin {study.twin.name}, deployed exactly like {study.baseline.name},", len(tested)
     largest = max(called or tested or rows, key=lambda row: _in_margins(row, _effect(row)))
     number = (wording.effect(largest), _against_margin(data, largest)) if largest.n_blocks else ("", "")
-    rest = (f"{who} is {untested}: this gives no estimate of the study's noise.",) if untested else ()
+    rest = (f"{who} is {untested}: this does not test the study's noise.",) if untested else ()
     if called:
         words = wording.listing([f"{row.verdict} {_at(data, row)}" for row in called])
         counted = f"{len(called)} of {number_of(of, 'contrast')} called different"
         line = f"{who} was called {words}. At the study's error level this happens by chance now and then."
-        advice = "repeat the study before acting on effects of that size"
+        advice = "run one new study before acting on effects of that size"
         return Check("twin", "problem", *number, counted, advice, (line, *rest))
     if not tested:
-        return Check("twin", "unknown", *number, untested, "repeat the study on a quieter machine", rest)
-    each = ", ".join(f"{wording.effect(row)} {_at(data, row)}" for row in tested if row.n_blocks)
-    line = f"{who} was not called different from it in {of} of {number_of(len(rows), 'contrast')} ({each})."
+        words = wording.listing(list(dict.fromkeys(row.verdict for row in rows)))
+        advice = f"run one new study {'with more blocks' if few else 'on a quieter machine'}"
+        return Check("twin", "unknown", *number, words, advice, rest)
+    line = f"{who} is {wording.listing([_twin_verdict(data, row) for row in tested])}."
     is_noisy = untested or any(wording.warned(row, "aa-differs", "noise-floor", NO_TWIN) for row in rows)
     is_noisy = is_noisy or _in_margins(largest, _effect(largest)) > 1
-    advice = "treat smaller effects as noise; repeat the study on a quieter machine" if is_noisy else ""
+    advice = "treat smaller effects as noise; run one new study on a quieter machine" if is_noisy else ""
     state: State = "attention" if is_noisy else "fine"
-    counted = "not called different" + (f" in {of} of {number_of(len(rows), 'contrast')}" if untested else "")
+    counts = Counter(row.verdict for row in tested)
+    every = len(counts) == 1 and not untested
+    counted = wording.listing([f"{word}{'' if every else f' in {times}'}" for word, times in counts.items()])
+    counted += "" if every else f" of {number_of(len(rows), 'contrast')}"
     return Check("twin", state, *number, counted, advice, (line, *rest))
 
 
@@ -409,7 +421,7 @@ def _power(data: StudyData, rows: Sequence[VerdictRow]) -> Check:
     fragile = [row for row in judged if wording.warned(row, "influential-block", "tests-disagree", COARSE_QUANTILE)]
     if fragile and not is_open:
         sentence += f", {len(fragile)} of them by few blocks or coarse values"
-        advice = "repeat the study with more blocks before acting on them"
+        advice = "run one new study with more blocks before acting on them"
     state: State = "attention" if is_open or fragile else "fine"
     advice = advice or "the verdicts say why" * bool(is_open)
     number = wording.mde_text(largest), _against_margin(data, largest)
@@ -425,7 +437,7 @@ def _error_level(data: StudyData) -> list[str]:
         wrong = f"from {study.baseline.name} in one response at one load, and at most as many between two treatments"
     return [
         f"If treatments do not differ, at most {wording.declared_percent(study.alpha)} of such studies call a "
-        f"difference {wrong}. Intervals and verdicts come from the same exact test."
+        f"difference {wrong}. Each interval is that of its own contrast's exact test; only verdicts are corrected."
     ]
 
 
@@ -492,13 +504,15 @@ def _own_builds(runs: Iterable[RunRecord]) -> list[str]:
 
 
 def _not_reported(data: StudyData) -> dict[str, str]:
-    """Return a sentence for each primary response that was not recorded, with the loads."""
-    loads_of: dict[str, dict[str, None]] = {}
-    contrasts = frames.contrasts(data, primary=True)
-    for row in contrasts.rows:
-        if not row.twin and not contrasts.reported(row):
-            loads_of.setdefault(wording.short_label(row.response), {})[row.load] = None
-    return {name: f"{name} is not reported at {wording.listing(list(loads))}." for name, loads in loads_of.items()}
+    """Return a sentence for each primary response that was not recorded, with the loads and the treatments."""
+    places: dict[str, list[str]] = {}
+    every = [treatment.name for treatment in data.plan.study.treatments if not treatment.twin]
+    for name, load in dict.fromkeys((row.response, row.load) for row in frames.contrasts(data, primary=True).rows):
+        lacking = [treatment for treatment in every if frames.lacks(data, load, name, treatment)]
+        whose = "" if lacking == every else f" (of {wording.listing(lacking)})"
+        if lacking:
+            places.setdefault(wording.short_label(name), []).append(load + whose)
+    return {name: f"{name} is not reported at {wording.listing(at)}." for name, at in places.items()}
 
 
 def _percentiles(data: StudyData) -> list[str]:

@@ -183,10 +183,13 @@ def effect(row: VerdictRow) -> tuple[float | None, float | None, float | None]:
 
 def not_reported(data: StudyData, row: VerdictRow) -> bool:
     """Whether a row has no verdict because otherwise valid runs did not record its response."""
-    if row.n_blocks:
-        return False
-    runs = data.table.filter(pl.col("included") & (pl.col("load") == row.load) & (pl.col("treatment") == row.treatment))
-    return not runs.is_empty() and row.response not in runs["response"].to_list()
+    return not row.n_blocks and lacks(data, row.load, row.response, row.treatment)
+
+
+def lacks(data: StudyData, load: str, response: str, treatment: str) -> bool:
+    """Whether a treatment has included runs at a load, and none of them recorded the response."""
+    runs = data.table.filter(pl.col("included") & (pl.col("load") == load) & (pl.col("treatment") == treatment))
+    return not runs.is_empty() and response not in runs["response"].to_list()
 
 
 def requests_of(run: RunRecord) -> float:

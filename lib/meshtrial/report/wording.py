@@ -205,7 +205,10 @@ def change(ratio: float | None, high: float | None = None) -> str:
         return UNKNOWN
     if max(ratio, high if high is not None else ratio) >= FACTOR_FROM:
         return f"{number(ratio)}{TIMES}"
-    return f"{signed(100 * (ratio - 1), most=1)}{NBSP}%"
+    percentage = 100 * (ratio - 1)
+    # Changes that one decimal rounds to nothing have one digit, so that an interval keeps its width.
+    digits, most = (3, 1) if abs(percentage) >= 0.05 else (1, 4)
+    return f"{signed(percentage, digits, most)}{NBSP}%"
 
 
 def change_interval(low: float | None, high: float | None) -> str:
@@ -303,11 +306,13 @@ def warnings(rows: Sequence[VerdictRow], codes: Collection[str] | None = None) -
 
 
 def margin_text(name: str, margin: Margin | None) -> str:
-    """Format a declared margin with its floor."""
+    """Format a declared margin: its relative part, its floor, or both."""
     if margin is None:
         return "none declared"
-    text = f"±{plain(100 * margin.relative)}{NBSP}%"
-    return f"{text}, at least {plain(margin.floor * known(name).scale)} {unit(name)}" if margin.floor else text
+    share, floor = f"{plain(100 * margin.relative)}{NBSP}%", f"{plain(margin.floor * known(name).scale)} {unit(name)}"
+    if not margin.relative:
+        return f"±{floor}"
+    return f"±{share}, at least {floor}" if margin.floor else f"±{share}"
 
 
 def mde_text(row: VerdictRow) -> str:

@@ -30,6 +30,7 @@ from meshtrial.stats.intervals import RankInterval, hodges_lehmann, next_session
 from meshtrial.stats.levels import LevelChange, fewest_for_change, level_changes
 from meshtrial.stats.multiplicity import smallest_n, smallest_n_unpaired
 from meshtrial.stats.power import (
+    Nights,
     VarianceComponents,
     best_slices,
     blocks_for_difference,

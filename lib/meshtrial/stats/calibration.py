@@ -18,10 +18,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from meshtrial.stats.contrast import compare_paired
 from meshtrial.stats.diagnostics import all_dependent, dependent_blocks
+from meshtrial.stats.growth import block_slopes, slope_over_blocks
 from meshtrial.stats.intervals import hodges_lehmann_rows, next_session, signed_rank_p_rows
 from meshtrial.stats.levels import level_changes
-from meshtrial.stats.multiplicity import holm, step_down_max_t
-from meshtrial.stats.power import blocks_for_difference, blocks_for_equivalence, detectable_effect, upper_sd
+from meshtrial.stats.multiplicity import holm, smallest_n, step_down_max_t
+from meshtrial.stats.power import Nights, blocks_for_difference, blocks_for_equivalence, detectable_effect, upper_sd
 from meshtrial.stats.ranktests import FloatArray
 from meshtrial.stats.simulate import Noise, bootstrap, run_places, simulate
 from meshtrial.stats.stopping import Precision, TwoLooks
@@ -190,8 +191,12 @@ def _noises(blocks: int, repetitions: int, rng: np.random.Generator) -> Iterator
     yield "one treatment three times noisier", simulate(equal, blocks, repetitions, rng, scales=noisy)
 
 
+def _any(hits: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    return np.asarray(hits.any(axis=1), dtype=np.bool_)
+
+
 def _any_called(p: FloatArray) -> NDArray[np.bool_]:
-    return np.asarray((p <= ALPHA).any(axis=1), dtype=np.bool_)
+    return _any(p <= ALPHA)
 
 
 def families(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
@@ -543,10 +548,90 @@ def gate(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
         yield check_row("gate: at the margin", cell, "at most", families * ALPHA, np.any(stopped[:families], axis=0))
 
 
+NIGHTS = 30
+
+
+def months(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
+    """False alarms of a month of nightly gates where nothing differs, at the usual level and at one for 5 %."""
+    size = max(20, repetitions // _SCALAR_SHARE)
+    for families in (1, 2, 3):
+        nights = Nights(NIGHTS, families, ALPHA)
+        small = nights.alpha_for(0.05)
+        for alpha, bound in ((ALPHA, nights.any_night), (small, 0.05)):
+            blocks = max(BLOCKS, smallest_n(1, alpha))
+            fired = np.zeros((size, NIGHTS), dtype=bool)
+            for _ in range(families):
+                d = _differences(0.0, rng, size * NIGHTS, blocks=blocks)
+                worse = (signed_rank_p_rows(d) <= alpha) & (d.mean(axis=1) > 0)
+                fired |= worse.reshape(fired.shape)
+            cell = f"primary responses: {families}, alpha {alpha:.2g}, n = {blocks}"
+            yield check_row("gate: a month of nights", cell, "at most", bound, _any(fired))
+            if alpha == ALPHA:
+                twice = _any(fired[:, 1:] & fired[:, :-1])
+                bound = nights.twice_running
+                yield check_row("gate: a month of nights", f"{cell}, two nights running", "at most", bound, twice)
+    d = _differences(0.0, rng, size * NIGHTS)
+    for share in (0.5, 0.25):
+        beyond = (signed_rank_p_rows(d - share * d.std(), "greater") <= ALPHA).reshape(size, NIGHTS)
+        cell = f"one primary response, slower:material, margin {share:g} sd of a block difference"
+        yield check_row("gate: a month of nights", cell, "at most", 0.05 if share == 0.5 else 0.25, _any(beyond))
+
+
+def budgets(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
+    """A cost equal to a fixed budget called `equivalent`: by a margin that follows the baseline, or a declared one.
+
+    The budget is a share of the baseline's usual level, and a floor of the same size. A study that meets a fast
+    baseline is judged by the floor, and one that meets a slow baseline by the share: each time the larger one.
+    """
+    budget, n = 0.25, 12
+    for name, rho in (("machine wanders by 16 %", 0.8), ("sessions differ by 16 %", 0.99)):
+        values = simulate(np.zeros(2), n, repetitions, rng, noise=Noise(rho=rho, ar_sd=0.16, tail_sd=0.02))
+        baseline, treatment = np.exp(values[:, :, 0]), np.exp(values[:, :, 1]) + budget
+        by_amount, by_share = (
+            np.maximum(signed_rank_p_rows(d + half, "greater"), signed_rank_p_rows(d - half, "less"))
+            for d, half in ((treatment - baseline, budget), (np.log(treatment / baseline), math.log1p(budget)))
+        )
+        followed = np.where(np.median(baseline, axis=1) > 1, by_share, by_amount) <= ALPHA
+        cell = f"cost equal to a fixed budget, n = {n}, {name}, margin"
+        yield check_row("limit", f"{cell} follows the baseline", "more than", ALPHA, followed)
+        yield check_row("3 false equivalent", f"{cell} of a declared level", "at most", ALPHA, by_amount <= ALPHA)
+
+
+SIZES = np.array([1.0, 2.0, 3.0, 4.5, 6.0])
+
+
+def slopes(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
+    """Slopes over five sizes where nothing grows: p at most 5 %, and called, which `dependent` slopes are not.
+
+    Noise grows with size. If it is the machine's wander, large sizes feel it more, and neighbouring blocks have similar
+    slopes. Ten blocks seldom show that unless the machine never returns. Sizes with unlike weight make a skewed slope
+    of skewed noise.
+    """
+    size = max(20, repetitions // _SCALAR_SHARE)
+    own = block_slopes(SIZES, rng.normal(0.0, 0.1, (repetitions, BLOCKS, ARMS)) * SIZES)
+    independent = "independent noise that grows with size: p at most 5 %"
+    yield check_row("slopes", independent, "at most", ALPHA, signed_rank_p_rows(own) <= ALPHA)
+    for n in (BLOCKS, 16):
+        felt = {name: values - values.mean() for name, values in _noises(n, size, rng) if name in _WANDERING}
+        for name, values in felt.items():
+            found = [slope_over_blocks(block_slopes(SIZES, study * SIZES), 0.0, ALPHA) for study in values]
+            beyond = np.array([one.p <= ALPHA for one in found])
+            called = beyond & ~np.array([one.dependent for one in found])
+            cell = f"slopes, {name} that grows with size, n = {n}"
+            yield check_row("limit", f"{cell}: p at most 5 %", "more than", ALPHA, beyond)
+            yield check_row("limit", f"{cell}: called", "more than", ALPHA, called)
+    skewed = block_slopes(np.array([0.0, 0.1, 0.3, 1.0]), np.exp(1.5 * rng.normal(size=(repetitions, BLOCKS, 4))))
+    cell = "slopes over 0, 100, 300 and 1000, lognormal noise with sigma 1.5"
+    yield check_row("limit", cell, "more than", ALPHA, signed_rank_p_rows(skewed) <= ALPHA)
+
+
+_WANDERING = ("ARMA(1,1)", "random walk")
+
+
 CHECKS: tuple[Callable[[np.random.Generator, int], Iterator[CheckResult]], ...] = (
     false_positives, coverage, errors_at_the_margin, power, negative_control, stopping_rules, limits, agreement,
     own_states, foreign_load, regimes, extended, planned_power, materiality, gate, families, scales, sessions,
-    levels,
+    levels, months, budgets, slopes,
 )  # fmt: skip
 
 # Share of the repetitions for checks that take milliseconds per study.

@@ -227,12 +227,17 @@ def _known_differences(treatment: ArrayLike, baseline: ArrayLike, scale: Scale) 
 def dependent_blocks(treatment: ArrayLike, baseline: ArrayLike, *, scale: Scale = "ratio") -> tuple[Warning, ...]:
     """Warn if neighbouring block differences are alike, which invalidates the exact test; never below 8 blocks."""
     d, known = _known_differences(treatment, baseline, scale)
-    r, p = lag_one(d[known])
+    return dependent_effects(d[known], "the treatment reacts to the machine more than its baseline")
+
+
+def dependent_effects(blocks: FloatArray, cause: str) -> tuple[Warning, ...]:
+    """Warn if neighbouring blocks' effects, one each, are alike; `cause` completes the message."""
+    r, p = lag_one(blocks)
     if p > LEVEL:
         return ()
     text = (
-        f"the effect resembles its last block (lag-1 {r:.2f}, p = {p:.2g}), so its p-value is too small: the treatment "
-        "reacts to the machine more than its baseline; pause longer between blocks"
+        f"the effect resembles its last block (lag-1 {r:.2f}, p = {p:.2g}), so its p-value is too small: {cause}; "
+        "pause longer between blocks"
     )
     return (Warning("dependent-blocks", text),)
 

@@ -229,15 +229,15 @@ def _twin_warnings(sample: _Sample, twin: Comparison | None, noise: NoiseFloor |
     if twin.effect.p <= twin.alpha:
         text = (
             f"the baseline and its identical twin differ (p = {twin.effect.p:.3g}), which chance causes in "
-            f"{twin.alpha:.0%} of studies: look for what else changes between runs, and repeat the study before acting "
-            "on small effects"
+            f"{twin.alpha:.0%} of studies: look for what else changes between runs, and run one new study before "
+            "acting on small effects"
         )
         warnings.append(Warning("aa-differs", text))
     if noise.noise_exceeds_margin(twin.margin):
         against = "" if twin.margin is None else f", with a margin of {twin.margin:.3g}"
         text = (
             f"baseline and twin differ by {noise.floor:.3g} (p = {twin.effect.p:.2g}){against}: make the machine "
-            "quieter or measure longer, and repeat the study; only larger effects get a verdict"
+            "quieter or measure longer, and run one new study; only larger effects get a verdict"
         )
         warnings.append(Warning("noise-floor", text))
     return tuple(warnings)

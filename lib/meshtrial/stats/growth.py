@@ -27,10 +27,12 @@ from numpy.typing import ArrayLike
 from meshtrial.errors import UsageError
 from meshtrial.stats.comparison import Warning
 from meshtrial.stats.contrast import paired_t_interval
+from meshtrial.stats.diagnostics import dependent_effects
 from meshtrial.stats.intervals import hodges_lehmann
 from meshtrial.stats.multiplicity import smallest_n
 from meshtrial.stats.power import detectable_effect, upper_sd
 from meshtrial.stats.ranktests import FloatArray, equivalence_p, signed_rank_p
+from meshtrial.stats.verdict import DEPENDENT_SDS
 
 _ATOL = 1e-12
 _BEND_LEVEL = 0.01
@@ -64,12 +66,24 @@ class Slope:
         """Whether the interval excludes the null."""
         return not self.low <= self.null <= self.high
 
-    def smallest_found(self, alpha: float) -> float | None:
-        """Distance from the null that this number of blocks finds with a power of 80 %; None below the test's floor.
+    @property
+    def resembles_last_block(self) -> bool:
+        """Whether the block slopes depend on each other, so that p-value and interval are too small."""
+        return any(warning.code == "dependent-blocks" for warning in self.warnings)
 
-        It is planned with the upper confidence limit of the noise. With the estimate itself, its power was 66 to 79 %.
+    @property
+    def dependent(self) -> bool:
+        """Whether they do and the slope is not so large that it differs from the null all the same, as in contrasts."""
+        sd = float(np.std(self.blocks, ddof=1))
+        return self.resembles_last_block and abs(self.estimate - self.null) <= DEPENDENT_SDS * sd
+
+    def smallest_found(self, alpha: float) -> float | None:
+        """Distance from the null that this number of blocks finds with a power of 80 %.
+
+        None below the test's floor, and if blocks depend on each other. It is planned with the upper confidence limit
+        of the noise. With the estimate itself, its power was 66 to 79 %.
         """
-        effect = detectable_effect(self.n, alpha=alpha)
+        effect = None if self.resembles_last_block else detectable_effect(self.n, alpha=alpha)
         return None if effect is None else effect * upper_sd(float(np.std(self.blocks, ddof=1)), self.n)
 
 
@@ -98,13 +112,14 @@ def slope_over_blocks(values: FloatArray, null: float, alpha: float, extra: tupl
     scale = max(1.0, float(np.abs(values).max()))
     result = hodges_lehmann(values, alpha, null=null, atol=_ATOL * scale)
     low, high, confidence = result.low, result.high, result.confidence
-    method, warnings = "exact signed-rank over blocks", extra
+    method = "exact signed-rank over blocks"
+    warnings = (*extra, *dependent_effects(values, "large sizes react to the machine more than small ones"))
     if n < floor:
         mean, sd = float(values.mean()), float(values.std(ddof=1))
         low, high = paired_t_interval(mean, sd, n, alpha)
         confidence, method = 1 - alpha, "t over blocks, model-based, provisional"
         text = f"{n} blocks cannot reach p = {alpha:g}; run at least {floor}"
-        warnings = (Warning("below-floor", text), *extra)
+        warnings = (Warning("below-floor", text), *warnings)
     return Slope(result.estimate, low, high, confidence, result.p, null, n, tuple(values.tolist()), method, warnings)
 
 
@@ -222,13 +237,16 @@ def _fit(
     return grid[best], parts[:, 1], parts[:, 2]
 
 
+LinearVerdict = Literal["superlinear", "sublinear", "about linear", "dependent", "inconclusive"]
+
+
 @dataclass(frozen=True, slots=True)
 class PowerLaw:
     """y proportional to x^exponent, compared with exponent 1."""
 
     exponent: Slope  # log-log slope; p against 1
     # `"about linear"`: shown to lie within the margin around 1
-    verdict: Literal["superlinear", "sublinear", "about linear", "inconclusive"]
+    verdict: LinearVerdict
     p_linear: float | None  # two one-sided tests that the exponent lies within the margin of 1; None without a margin
 
 
@@ -249,8 +267,10 @@ def power_law(x: ArrayLike, y: ArrayLike, *, alpha: float = 0.05, margin: float 
     p_linear = None
     if margin is not None:
         p_linear = equivalence_p(np.array(exponent.blocks) - 1.0, -margin, margin, atol=_ATOL)
-    verdict: Literal["superlinear", "sublinear", "about linear", "inconclusive"] = "inconclusive"
-    if exponent.n >= smallest_n(1, alpha):
+    verdict: LinearVerdict = "inconclusive"
+    if exponent.dependent:
+        verdict = "dependent"
+    elif exponent.n >= smallest_n(1, alpha):
         if p_linear is not None and p_linear <= alpha:
             verdict = "about linear"
         elif exponent.p <= alpha:

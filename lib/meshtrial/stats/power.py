@@ -147,6 +147,37 @@ def _effect(sd: float, margin: float) -> float:
     return margin / sd if sd > 0 else math.inf
 
 
+@dataclass(frozen=True, slots=True)
+class Nights:
+    """How often a nightly gate on differences for the worse fires by chance, if nothing differs.
+
+    Nights are independent studies; families of one night are not corrected for each other.
+    """
+
+    nights: int
+    families: int  # of one night: a primary response at one load is one
+    alpha: float  # error level of a family, both directions together
+
+    @property
+    def one_night(self) -> float:
+        """Largest probability that the gate fires in one night."""
+        return min(1.0, self.families * self.alpha / 2)
+
+    @property
+    def any_night(self) -> float:
+        """Largest probability that it fires in at least one of the nights."""
+        return 1 - (1 - self.one_night) ** self.nights
+
+    @property
+    def twice_running(self) -> float:
+        """Largest probability that it fires in two consecutive nights, by the sum over all pairs of them."""
+        return min(self.any_night, (self.nights - 1) * self.one_night**2)
+
+    def alpha_for(self, share: float) -> float:
+        """Return the error level of a family with which it fires in at least one night with probability `share`."""
+        return float(2 * (1 - (1 - share) ** (1 / self.nights)) / self.families)
+
+
 # Share of the variance within deployments below which the optimiser cannot distinguish one between them from none.
 _NOTHING = 1e-6
 

@@ -90,6 +90,12 @@ def test_a_margin_belongs_to_the_response_before_it_and_without_one_to_all():
     assert found["latency_p99_s"] == Margin(0.2, 1e-3)
     assert found["path_memory_bytes"] == Margin(0.2, known["path_memory_bytes"].floor)
     assert built("ambient_vs_no_mesh", margin="20%,1ms,p50=5%,0.2ms").margins == found
+    found = declared_margins(["5% of 2ms, 10% of 200us"], known)
+    assert (found["latency_p99_s"].relative, found["latency_p99_s"].floor) == (0.0, pytest.approx(1e-4))
+    assert found["path_cpu_s_per_request"].floor == pytest.approx(2e-5)
+    assert found["path_memory_bytes"] == known["path_memory_bytes"]
+    with refused(UsageError):
+        declared_margins(["5%,1furlong"], known)
 
 
 def test_what_is_added_to_a_request_is_judged_by_difference_unless_a_plan_says_otherwise():

@@ -121,6 +121,7 @@ def test_a_change_back_from_where_nobody_was_has_no_time_either():
     there, back = propagation.measure(requests(*answers(*["200"] * 6)), [made(DENY, 0.05), made(ALLOW, 0.25)], BEGAN)
     assert (there.first_s, there.all_s, back.first_s, back.all_s) == (None,) * 4
     assert (there.as_before, back.as_before) == (2, 0)
+    assert (there.asked, back.asked) == (True, False)
 
 
 def test_a_change_after_the_load_says_so():
@@ -129,7 +130,7 @@ def test_a_change_after_the_load_says_so():
 
 
 def found_of(name: str, all_s: float | None, **more: object) -> propagation.Propagation:
-    one = propagation.Propagation(name, 0.0, 0.0, 1.0, 10, 1, 0.01, all_s, {})
+    one = propagation.Propagation(name, 0.0, 0.0, 1.0, 10, 1, 0.01, all_s, True)
     return dataclasses.replace(one, **more)
 
 
@@ -161,6 +162,16 @@ def test_what_most_changes_never_reach_fails_the_gate():
     assert not never.passed
     assert never.name == "obeyed"
     assert missing(never.message, ["weight", 1, 0, 2, "change_every_s"]) == []
+
+
+def test_a_change_that_asked_nothing_does_not_count():
+    unasked = found_of("weight", None, first_s=None, asked=False)
+    found = [found_of("weight", 0.2), unasked, unasked]
+    assert propagation.medians(found, load())["propagation_all_weight_s"] == 0.2
+    assert propagation.check(found, load()).passed
+    alone = propagation.check([unasked, unasked], load())
+    assert not alone.passed
+    assert missing(alone.message, ["weight", 2]) == []
 
 
 def test_every_change_goes_there_and_back_in_every_cycle():
@@ -195,6 +206,14 @@ def test_a_record_and_its_requests_give_the_same_again():
         **dict.fromkeys(("propagation_first_deny_s", "propagation_all_deny_s"), pytest.approx(0.15)),
         **dict.fromkeys(("propagation_first_allow_s", "propagation_all_allow_s"), pytest.approx(0.15)),
     }
+    # In an earlier record every change counts.
+    unasked = requests(*answers(*["200"] * 6))
+    both = [
+        dataclasses.asdict(one) for one in propagation.measure(unasked, [made(DENY, 0.05), made(ALLOW, 0.25)], BEGAN)
+    ]
+    older = [{key: value for key, value in change.items() if key != "asked"} for change in both]
+    assert [one.asked for one in propagation.from_record(unasked, both, load())] == [True, False]
+    assert [one.asked for one in propagation.from_record(unasked, older, load())] == [True, True]
     # A line that was taken from the record leaves changes that do not fit.
     with refused(RecordError, names=["deny"]):
         propagation.from_record(sent, changes[:1] * 3, load())

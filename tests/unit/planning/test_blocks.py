@@ -128,6 +128,28 @@ def test_margins(record_study, call, tmp_path):
         assert missing(err, ["margin", wrong, "5%,0.2ms"]) == []
 
 
+def test_a_month_of_nights(record_study, call, tmp_path):
+    path = record_study(primary=("latency_p50_s", "latency_p99_s"))
+    given = ("--margin", "50%", "--json", tmp_path / "plan.json")
+    _, out, _, made = call("--from", path, *given, "--nights", 30)
+    gate = made["nights"]
+    # Two families at half of 5 %; 30 nights without an alarm have the probability .95^30 = .215.
+    assert (gate["families"], gate["false_alarm_one_night"]) == (2, 0.05)
+    assert gate["false_alarm_any_night"] == pytest.approx(1 - 0.95**30)
+    assert gate["false_alarm_twice_running"] == pytest.approx(29 * 0.05**2)
+    # Nights with at most .00171 of alarms: 2 families at .00171 / 2 in one direction. 2^-10 is the first p-value below.
+    assert gate["alpha"] == pytest.approx(1 - 0.95 ** (1 / 30))
+    assert (
+        gate["blocks"]
+        == 11
+        == call("--from", path, *given, "--alpha", gate["alpha"])[3]["loads"][0]["difference_blocks"]
+    )
+    assert missing(out, [30, "5.0%", "79%", "alpha=0.0017", 11]) == []
+    assert "nights" not in call("--from", path, *given)[3]
+    code, _, err, _ = call("--from", path, "--nights", -1)
+    assert (code, missing(err, ["nights", -1])) == (2, [])
+
+
 def test_a_study_that_declared_differences_is_planned_by_them(record_study, call, tmp_path):
     path = record_study(scales={"latency_p50_s": "difference"})
     _, out, _, made = call("--from", path, "--margin", "5%", "--json", tmp_path / "plan.json")

@@ -51,6 +51,7 @@ def test_times_what_was_never_obeyed_and_what_failed_meanwhile(data):
     made = (
         change("deny", 0.010, 0.030, **{"403": 70}),
         change("deny", 0.020, None, **{"403": 20}),
+        {**change("deny", None, None), "asked": False},
         change("weight", 0.005, 0.005, reset=1),
     )
     lines = changes(with_changes(data, "node-proxy", *made)).text.replace("\xa0", " ").splitlines()
@@ -59,6 +60,7 @@ def test_times_what_was_never_obeyed_and_what_failed_meanwhile(data):
     assert "15.0 ms" in deny  # of 10 and 20
     assert "30.0 ms" in deny  # of 30 and never
     assert "90 403, as requested" in deny
+    assert deny.split("30.0 ms")[-1].split()[:2] == ["1", "1"]  # never, not asked
     assert "2.00 ms" in deny
     (weight,) = (line for line in lines if line.startswith("route's weight"))
     assert weight.rstrip().count("as requested") == 0

@@ -153,6 +153,7 @@ def test_a_warning_of_all_contrasts_is_said_once(row):
 
 def test_declared_numbers_stay_as_declared():
     assert wording.margin_text("latency_p50_s", Margin(0.05, 1e-4)) == "±5\u00a0%, at least 0.1 ms"
+    assert wording.margin_text("latency_p50_s", Margin(0.0, 1e-4)) == "±0.1 ms"
     assert wording.declared_percent(0.02) == "2\u00a0%"
     assert wording.load_text(FixedRate(2000, 10, 5)) == "2\u202f000 requests per second over 10 connections"
     assert "closed loop" in wording.load_text(ClosedLoop(1, 5))

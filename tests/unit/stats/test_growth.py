@@ -40,8 +40,22 @@ def test_what_a_slope_that_is_not_shown_would_take_is_what_the_test_of_so_many_b
     found = []
     for _ in range(60):
         promised = marginal_cost([0, 1], slopes(0.0, asked.n)).smallest_found(0.05)
+        if promised is None:  # 1 in 100 studies seems dependent by chance
+            continue
         found += [marginal_cost([0, 1], slopes(promised, asked.n)).p <= 0.05 for _ in range(20)]
     assert 0.8 < np.mean(found) < 0.93
+
+
+def test_slopes_that_resemble_their_last_block_are_dependent_unless_they_are_large() -> None:
+    wander = np.cumsum([0.3, 0.4, 0.2, 0.3, -0.2, -0.4, -0.3, -0.2, -0.4, 0.1])
+    for level, dependent in ((0.0, True), (1.0, True), (5.0, False)):
+        cost = marginal_cost([0, 1], [[0.0, level + value] for value in wander])
+        assert cost.resembles_last_block
+        assert cost.dependent is dependent
+        assert cost.smallest_found(0.05) is None
+    grown_alike = np.exp(np.outer(1 + wander / 10, np.log(SIZES)))
+    assert power_law(SIZES, grown_alike).verdict == "dependent"
+    assert not marginal_cost([0, 1], [[0.0, value] for value in wander[[4, 0, 8, 2, 6, 1, 9, 3, 7, 5]]]).dependent
 
 
 def test_too_few_blocks_find_no_slope() -> None:

@@ -337,6 +337,8 @@ def _extrapolation(costs: Sequence[MonthAtSize]) -> str:
             f"For {wording.listing(none)}, the measured costs may curve too much to extrapolate to this size: measure "
             "larger sizes or more blocks."
         )
+    if alike := [cost.treatment for cost in costs if cost.hundred.resembles_last_block]:
+        lines.append(f"For {wording.listing(alike)}, blocks depend on each other, so the intervals are too short.")
     lines.append("Components that run once per node are counted as on this study's nodes, whatever the number of pods.")
     return " ".join(lines)
 

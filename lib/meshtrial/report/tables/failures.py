@@ -108,9 +108,10 @@ def _spread(runs: Sequence[RunRecord], response: str) -> Cell | None:
 _CHANGES_NOTE = (
     "All changes of all runs, including failed runs: median, and range. First: time to the first response that follows "
     "the change. All: time to the first response after the last one that did not follow it. Never: some request still "
-    "did not follow when the next change was made. Refused requests are expected during a denial; other failures are "
-    "not. Times are accurate to the clock error in the last column, plus one interval between two requests and one "
-    "latency."
+    "did not follow when the next change was made. Not asked: the state before was never in force, so the change does "
+    "not count. Refused requests are expected during a denial; other failures are not. If every request meets the same "
+    "enforcement point, times are too long by at most one latency plus one interval between two requests, within the "
+    "clock error in the last column. With several points, such as workers or replicas, All can be too short."
 )
 
 
@@ -143,11 +144,17 @@ def changes(data: StudyData) -> Fragment:
         Column("changes", lambda row: wording.count(len(row.changes)), numeric=True),
         Column("first", partial(_propagation, "first_s"), numeric=True),
         Column("all", partial(_propagation, "all_s"), numeric=True),
-        Column("never", lambda row: wording.count(sum(one["all_s"] is None for one in row.changes)), numeric=True),
+        Column("never", lambda row: wording.count(_number(row, asked=True)), numeric=True),
+        Column("not asked", lambda row: wording.count(_number(row, asked=False)), numeric=True),
         Column("failed requests", _failed_in_changes),
         Column("clock error", lambda row: _ms(max(one["error_s"] for one in row.changes)), numeric=True),
     ]
     return Table.from_rows("Time from a change until requests follow it", columns, rows, _CHANGES_NOTE).fragment()
+
+
+def _number(row: _ChangeGroup, *, asked: bool) -> int:
+    """Return the number of changes without a time that were asked, or not; earlier records do not tell them apart."""
+    return sum(one["all_s"] is None and one.get("asked", True) is asked for one in row.changes)
 
 
 def _propagation(key: str, row: _ChangeGroup) -> Cell | None:

@@ -16,6 +16,7 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
 from meshtrial.report.markup import Cell, Column, Fragment, Table
 from meshtrial.stats.growth import Slope
+from meshtrial.vocabulary import VerdictLabel
 
 TOTALS = ("total_cpu_cores", "total_memory_bytes")
 COMPARED = (*TOTALS, "latency_net_p50_s")
@@ -27,6 +28,7 @@ UNUSED_COST = (
 )
 ENDPOINTS = 100  # the headline gives the cost of this many
 _THOUSAND = 1000.0
+_ALIKE = "blocks depend on each other"  # then an interval is too short
 _RATE = ("1000 requests per second", 1.0)  # a slope of the rate is already per thousand
 
 
@@ -44,12 +46,12 @@ def growth_contrasts(data: StudyData, responses: Sequence[str] = COMPARED) -> Fr
         Column("blocks", lambda one: one.cost.n, numeric=True),
         Column("difference of exponents", lambda one: _slope(one.exponent, wording.signed)),
         Column("difference per 1000 more endpoints", lambda one: _cost(one.cost, one.response, _THOUSAND)),
-        Column("p", lambda one: Cell(wording.probability(one.cost.p), one.cost.p), numeric=True),
+        Column("p", lambda one: _p(one.cost), numeric=True),
     ]
     note = (
         "Slopes are taken within each block and paired by block, with their interval in brackets; exploratory, not "
         "corrected. p tests whether an endpoint costs the same with both treatments. A p that is not small does not "
-        "show that it does."
+        "show that it does. Dependent: neighbouring blocks resemble each other, so p would be too small."
     )
     nothing = "Slopes are not compared: no two treatments share two sizes and two blocks."
     return Table.from_rows("Growth compared", columns, rows, note).fragment(nothing)
@@ -96,7 +98,7 @@ def costs_of_unused_services(data: StudyData, responses: Sequence[str] = UNUSED_
         Column("against", lambda one: one[2]),
         Column("blocks", lambda one: one[3].n, numeric=True),
         Column("1000 unused services add", lambda one: _cost(one[3], one[0], _THOUSAND)),
-        Column("p", lambda one: Cell(wording.probability(one[3].p), one[3].p), numeric=True),
+        Column("p", lambda one: _p(one[3]), numeric=True),
         Column("detectable effect", lambda one: _detectable(one[3], one[0], data.plan.study.alpha), wide=True),
     ]
     sizes = wording.listing([str(n) for n in sorted({load.unused_services for load in UNUSED.loads(data)})])
@@ -107,7 +109,8 @@ def costs_of_unused_services(data: StudyData, responses: Sequence[str] = UNUSED_
         "service costs than there. p tests whether a service costs nothing, or the same with both. A p that is not "
         "small does not show that it does. If the interval includes 0: the cost of 1000 services that this number of "
         "blocks detects with 80 % power. Twice the services detect half the cost, if the variation between runs stays "
-        "the same. Exploratory, not corrected."
+        "the same. Dependent: neighbouring blocks resemble each other, so p would be too small. Exploratory, not "
+        "corrected."
     )
     nothing = "The cost of unused services needs several numbers of them (unused_services)."
     return Table.from_rows("Cost of unused services", columns, rows, note).fragment(nothing)
@@ -125,11 +128,15 @@ def _detectable(slope: Slope, name: str, alpha: float) -> str:
     return f"{slope.n} blocks detect {wording.in_unit(name, smallest * _THOUSAND)}"
 
 
+def _p(slope: Slope) -> Cell:
+    return Cell(VerdictLabel.DEPENDENT if slope.dependent else wording.probability(slope.p), slope.p)
+
+
 def _slope(slope: Slope | None, form: Callable[[float], str], unit: str = "") -> Cell | None:
     if slope is None:
         return None
     text = f"{form(slope.estimate)} ({form(slope.low)} to {form(slope.high)}) {unit}".strip()
-    return Cell(text, slope.estimate)
+    return Cell(text, slope.estimate, note=_ALIKE if slope.resembles_last_block else "")
 
 
 @dataclass(frozen=True)
@@ -174,6 +181,7 @@ def _cost_text(one: SlopeContrast, sizes: Sequence[int]) -> Cost:
     within = f"{_hundred(name, slope.low)} to {_hundred(name, slope.high)}"
     # If a size is missing, for example because its rate was not reached, the line goes through the others.
     through = "" if [*one.sizes] == sizes else f"; only {one.sizes[0]} to {one.sizes[-1]} endpoints"
+    through += f"; {_ALIKE}" if slope.resembles_last_block else ""
     return Cost(_hundred(name, slope.estimate), within + through)
 
 
