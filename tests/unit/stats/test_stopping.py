@@ -31,7 +31,7 @@ def test_precision_waits_for_the_widest_interval() -> None:
 def test_precision_does_not_ask_what_was_found() -> None:
     rule = Precision(target=0.03)
     for conclusive in (False, True):
-        assert not rule.decide(Progress(9, 9, {"a": 0.05}, conclusive)).stop
+        assert not rule.decide(Progress(13, 13, {"a": 0.05}, conclusive)).stop
 
 
 def test_two_looks_and_no_others() -> None:
