@@ -25,7 +25,7 @@ from meshtrial.records.schema import MACHINE_GATES, RunRecord, VerdictRow
 from meshtrial.records.tables import Inclusion, is_result
 from meshtrial.report import frames, wording
 from meshtrial.stats.verdict import block_count
-from meshtrial.vocabulary import COARSE_QUANTILE, NO_TWIN, VerdictLabel
+from meshtrial.vocabulary import COARSE_QUANTILE, NO_TWIN, RATE_FAILURES, VerdictLabel
 
 Kind = Literal["twin", "runs", "machine", "drift", "blocks", "power", "limits"]
 State = Literal["fine", "attention", "problem", "unknown"]
@@ -63,7 +63,7 @@ _COURSE = {
 # The check that lists a warning in its details, by the warning's code.
 KIND_OF: dict[str, Kind] = {
     **dict.fromkeys(("aa-differs", "noise-floor", NO_TWIN), "twin"),
-    **dict.fromkeys(("blocks-excluded", "ranked-worst"), "runs"),
+    **dict.fromkeys(("blocks-excluded", "ranked-worst", RATE_FAILURES), "runs"),
     **dict.fromkeys(("drift", *_COURSE), "drift"),
     **dict.fromkeys(("autocorrelation", "dependent-blocks", "places-differ", "places-too-few"), "blocks"),
     **dict.fromkeys(("below-floor", "tests-disagree", "influential-block", "zeros", "repeated-values"), "power"),
@@ -425,7 +425,9 @@ def _error_level(data: StudyData) -> list[str]:
         wrong = f"from {study.baseline.name} in one response at one load, and at most as many between two treatments"
     return [
         f"If treatments do not differ, at most {wording.declared_percent(study.alpha)} of such studies call a "
-        f"difference {wrong}. Intervals and verdicts come from the same exact test."
+        f"difference {wrong}.",
+        "Intervals come from the same exact tests without that correction. A row is marked if its interval excludes "
+        "zero by itself and nothing was called after correction.",
     ]
 
 
