@@ -198,7 +198,10 @@ def _runs(data: StudyData) -> Check:
     words, blocks = {word for _, word in excluded}, sum(len(one.excluded_blocks) for one in inclusions)
     all_blocks = sum(len(one.blocks) + len(one.excluded_blocks) + len(one.unfinished) for one in inclusions)
     part, is_over = part_of(data.plan, data.environment), ended(data.plan, data.runs)
-    findings = [f"{name} is {word}" for name, word in excluded]
+    # Whether it is saturated is tested for each contrast.
+    findings = [
+        f"{name} {'missed the rate' if word == VerdictLabel.SATURATED else 'is invalid'}" for name, word in excluded
+    ]
     findings += [f"{blocks} of {number_of(all_blocks, 'block')} excluded"] if blocks else []
     state: State = "attention"
     if part or not is_over:
@@ -276,12 +279,12 @@ def _excluded(data: StudyData) -> list[str]:
     lines = []
     for load, inclusion in _inclusions(data).items():
         at = frames.at(data, load)
-        for name, word in inclusion.excluded.items():
+        for name in inclusion.excluded:
             runs = [run for (_, treatment), run in inclusion.chosen.items() if treatment == name]
             reasons = Counter(reason for run in runs if not run.valid for reason in run.reasons).most_common(6)
             why = "; ".join(f"{reason} ({number_of(count, 'run')})" for reason, count in reasons)
             failed = f"{sum(not run.valid for run in runs)} of {number_of(len(runs), 'run')} failed"
-            lines.append(f"{name}{at} is excluded entirely ({word}): {failed}. {why}.")
+            lines.append(f"{name}{at} is excluded entirely: {failed}. {why}.")
         for block, failed_runs in inclusion.excluded_blocks.items():
             why = "; ".join(f"{run.treatment}: {', '.join(run.reasons)}" for run in failed_runs)
             lines.append(f"Block {block}{at} is excluded for every treatment. {why}.")

@@ -34,6 +34,14 @@ def test_precision_does_not_ask_what_was_found() -> None:
         assert not rule.decide(Progress(13, 13, {"a": 0.05}, conclusive)).stop
 
 
+def test_a_plan_keeps_the_precision_rule_that_it_sealed() -> None:
+    former = {"rule": "precision", "target": 0.03, "n_max": 20, "n_min": 8, "alpha": 0.05}
+    assert stopping_rule(former).decide(Progress(8, 8, {"a": 0.01})).alpha == 0.05
+    assert stopping_rule(former).decide(Progress(8, 8, {"a": 0.01})).stop
+    assert not Precision(0.03).decide(Progress(11, 11, {"a": 0.01})).stop
+    assert Precision(0.03).decide(Progress(12, 12, {"a": 0.01})).alpha == 0.045
+
+
 def test_two_looks_and_no_others() -> None:
     rule = TwoLooks()
     assert [n for n in range(1, 17) if rule.decide(Progress(n, n, conclusive=True)).stop] == [10, 16]
