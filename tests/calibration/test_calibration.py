@@ -85,9 +85,7 @@ def test_stopping_rules(rows: tuple[CheckResult, ...]) -> None:
 def test_equal_treatments_are_seldom_called_saturated(rows: tuple[CheckResult, ...]) -> None:
     cells = of(rows, "saturated")
     assert_passed(cells)
-    assert (
-        max(r.observed for r in cells) > 0.002
-    )  # some are, or the cells would not reach the limit of half of the blocks
+    assert max(r.observed for r in cells) > 0.002  # some are, or the cells would prove nothing
 
 
 def test_agreement(rows: tuple[CheckResult, ...]) -> None:
