@@ -13,8 +13,9 @@ from typing import Any, Literal
 Standing = Literal["different", "equivalent", "open", "stopped", "unfinished"]
 # How the tests for a difference are corrected over a family of primary contrasts.
 Correction = Literal["holm", "max-t"]
-# How a failure that the treatment may have caused is treated: the run is repeated, or its latency ranks worst.
-OwnFailures = Literal["repeated", "ranked"]
+# How a failure that the treatment may have caused is treated: the run is repeated, or its latency ranks worst. If it is
+# also tested, a treatment is saturated only if it missed the rate in significantly more blocks than its baseline.
+OwnFailures = Literal["repeated", "ranked", "tested"]
 CORRECTIONS: dict[Correction, str] = {"holm": "Holm's correction", "max-t": "step-down max-T over whole blocks"}
 # Which of the two effects of a contrast decides its verdict: treatment/baseline or treatment-baseline.
 Scale = Literal["ratio", "difference"]
@@ -133,6 +134,7 @@ def sentence(label: str, qualifier: str) -> str:
 # Codes of warnings that the program itself evaluates.
 NO_TWIN = "no-aa-check"
 COARSE_QUANTILE = "coarse-quantile"
+RATE_FAILURES = "rate-failures"
 AFTER_THE_FACT = "after-the-fact"
 
 

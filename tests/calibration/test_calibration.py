@@ -92,6 +92,12 @@ def test_stopping_rules(rows: tuple[CheckResult, ...]) -> None:
     assert_passed(of(rows, "stopping"))
 
 
+def test_equal_treatments_are_seldom_called_saturated(rows: tuple[CheckResult, ...]) -> None:
+    cells = of(rows, "saturated")
+    assert_passed(cells)
+    assert max(r.observed for r in cells) > 0.002  # some are, or the cells would prove nothing
+
+
 def test_agreement(rows: tuple[CheckResult, ...]) -> None:
     assert_passed(of(rows, "6"))
 

@@ -20,7 +20,7 @@ from meshtrial.inference.values import FloatArray, LoadBlocks
 from meshtrial.margin import Margin
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
-from meshtrial.records.tables import Inclusion
+from meshtrial.records.tables import Inclusion, rate_failures
 from meshtrial.stats.intervals import median_ranks
 from meshtrial.vocabulary import VerdictLabel
 
@@ -102,6 +102,7 @@ class LoadFamilies:
                 family,
                 blocks=self.inclusion.blocks,
                 stopped=stopped,
+                rate_failures=rate_failures(self.inclusion) if self.plan.study.own_failures == "tested" else None,
                 places=self.places,
             ):
                 yield name, result

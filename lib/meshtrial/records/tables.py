@@ -3,7 +3,8 @@
 The rule is declared before any run. A run that fails a run check is kept, flagged, and repeated once inside its block.
 If it fails again, its block is excluded for every treatment. A treatment that fails in more than half of its blocks is
 excluded as a whole, so that it does not exclude the blocks of all others. It is ``saturated`` if it could not keep the
-rate, otherwise ``invalid``. Measured values play no part in this.
+rate, otherwise ``invalid``. Measured values play no part in this. Verdicts test ``saturated`` against the other side's
+`rate_failures`.
 
 A failure that may be the treatment's own is an outcome: a rate that was not kept, late requests or errors, although the
 load generator passed its checks on a machine without foreign load. Such a run is not repeated, because that would
@@ -61,9 +62,16 @@ def include(plan: Plan, records: Iterable[RunRecord], load: str) -> Inclusion:
     return Inclusion(chosen, blocks, excluded, excluded_blocks, unfinished)
 
 
+def rate_failures(inclusion: Inclusion) -> dict[str, list[bool]]:
+    """Return for each treatment in which finished blocks its rate was not kept."""
+    finished = sorted({*inclusion.blocks, *inclusion.excluded_blocks})
+    treatments = dict.fromkeys(treatment for _, treatment in inclusion.chosen)
+    return {name: [is_saturated(inclusion.chosen[block, name]) for block in finished] for name in treatments}
+
+
 def is_result(plan: Plan, run: RunRecord) -> bool:
     """Whether a run is an outcome of its treatment, which is not repeated: valid, or failed by the treatment itself."""
-    return run.valid or (plan.study.own_failures == "ranked" and ranks_worst(plan.study.load(run.load), run))
+    return run.valid or (plan.study.own_failures != "repeated" and ranks_worst(plan.study.load(run.load), run))
 
 
 def ranks_worst(load: Load, run: RunRecord) -> bool:

@@ -25,7 +25,7 @@ from meshtrial.records.schema import MACHINE_GATES, RunRecord, VerdictRow
 from meshtrial.records.tables import Inclusion, is_result
 from meshtrial.report import frames, wording
 from meshtrial.stats.verdict import block_count
-from meshtrial.vocabulary import COARSE_QUANTILE, NO_TWIN, VerdictLabel
+from meshtrial.vocabulary import COARSE_QUANTILE, NO_TWIN, RATE_FAILURES, VerdictLabel
 
 Kind = Literal["twin", "runs", "machine", "drift", "blocks", "power", "limits"]
 State = Literal["fine", "attention", "problem", "unknown"]
@@ -63,7 +63,7 @@ _COURSE = {
 # The check that lists a warning in its details, by the warning's code.
 KIND_OF: dict[str, Kind] = {
     **dict.fromkeys(("aa-differs", "noise-floor", NO_TWIN), "twin"),
-    **dict.fromkeys(("blocks-excluded", "ranked-worst"), "runs"),
+    **dict.fromkeys(("blocks-excluded", "ranked-worst", RATE_FAILURES), "runs"),
     **dict.fromkeys(("drift", *_COURSE), "drift"),
     **dict.fromkeys(("autocorrelation", "dependent-blocks", "places-differ", "places-too-few"), "blocks"),
     **dict.fromkeys(("below-floor", "tests-disagree", "influential-block", "zeros", "repeated-values"), "power"),
@@ -210,7 +210,10 @@ def _runs(data: StudyData) -> Check:
     words, blocks = {word for _, word in excluded}, sum(len(one.excluded_blocks) for one in inclusions)
     all_blocks = sum(len(one.blocks) + len(one.excluded_blocks) + len(one.unfinished) for one in inclusions)
     part, is_over = part_of(data.plan, data.environment), ended(data.plan, data.runs)
-    findings = [f"{name} is {word}" for name, word in excluded]
+    # Whether it is saturated is tested for each contrast.
+    findings = [
+        f"{name} {'missed the rate' if word == VerdictLabel.SATURATED else 'is invalid'}" for name, word in excluded
+    ]
     findings += [f"{blocks} of {number_of(all_blocks, 'block')} excluded"] if blocks else []
     state: State = "attention"
     if part or not is_over:
@@ -288,12 +291,12 @@ def _excluded(data: StudyData) -> list[str]:
     lines = []
     for load, inclusion in _inclusions(data).items():
         at = frames.at(data, load)
-        for name, word in inclusion.excluded.items():
+        for name in inclusion.excluded:
             runs = [run for (_, treatment), run in inclusion.chosen.items() if treatment == name]
             reasons = Counter(reason for run in runs if not run.valid for reason in run.reasons).most_common(6)
             why = "; ".join(f"{reason} ({number_of(count, 'run')})" for reason, count in reasons)
             failed = f"{sum(not run.valid for run in runs)} of {number_of(len(runs), 'run')} failed"
-            lines.append(f"{name}{at} is excluded entirely ({word}): {failed}. {why}.")
+            lines.append(f"{name}{at} is excluded entirely: {failed}. {why}.")
         for block, failed_runs in inclusion.excluded_blocks.items():
             why = "; ".join(f"{run.treatment}: {', '.join(run.reasons)}" for run in failed_runs)
             lines.append(f"Block {block}{at} is excluded for every treatment. {why}.")
@@ -437,7 +440,9 @@ def _error_level(data: StudyData) -> list[str]:
         wrong = f"from {study.baseline.name} in one response at one load, and at most as many between two treatments"
     return [
         f"If treatments do not differ, at most {wording.declared_percent(study.alpha)} of such studies call a "
-        f"difference {wrong}. Each interval is that of its own contrast's exact test; only verdicts are corrected."
+        f"difference {wrong}.",
+        "Intervals come from the same exact tests without that correction. A row is marked if its interval excludes "
+        "zero by itself and nothing was called after correction.",
     ]
 
 

@@ -162,7 +162,22 @@ def verdict_text(row: VerdictRow, *, brief: bool = False) -> str:
     text = f"{word}, {more}" if more and word.standing != "open" else sentence(word, more)
     # A verdict without a check of the study's own noise must carry that with it.
     judged = word.conclusive or word.standing == "open"
-    return f"{text}, no A/A check" if judged and warned(row, NO_TWIN) else text
+    unchecked = "no A/A check" if judged and warned(row, NO_TWIN) else ""
+    return ", ".join(filter(None, (text, "" if brief else uncorrected(row), unchecked)))
+
+
+def uncorrected(row: VerdictRow) -> str:
+    """Return a note if the interval, which is not widened for the family, excludes zero and the verdict calls nothing.
+
+    Intervals that are compatible with step-down max-T have no closed form, so the row says why the two differ.
+    """
+    low, high, null = (
+        (row.difference_low, row.difference_high, 0.0) if row.by_difference else (row.ci_low, row.ci_high, 1.0)
+    )
+    excludes_zero = (low is not None and low > null) or (high is not None and high < null)
+    is_open = row.verdict in (VerdictLabel.INCONCLUSIVE, VerdictLabel.EQUIVALENT)
+    exact = row.adjustment != "none" and "provisional" not in row.method
+    return "excludes zero by itself, not after correction" if excludes_zero and is_open and exact else ""
 
 
 def known(name: str) -> Response:

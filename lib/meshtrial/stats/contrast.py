@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
 from meshtrial.errors import UsageError
@@ -28,6 +28,7 @@ from meshtrial.stats.multiplicity import smallest_n, smallest_n_unpaired
 from meshtrial.stats.power import blocks_for_difference, blocks_for_equivalence, detectable_effect, upper_sd
 from meshtrial.stats.ranktests import (
     RESOLUTION,
+    WORST,
     Alternative,
     FloatArray,
     as_sample,
@@ -78,10 +79,6 @@ def paired_t_interval(mean: float, sd: float, n: int, alpha: float) -> tuple[flo
     half = float(special.stdtrit(n - 1, 1 - alpha / 2)) * sd / math.sqrt(n)
     return mean - half, mean + half
 
-
-# The difference of a run that ranks worst, as a multiple of the largest finite one: so large that an average with it
-# is recognised by its size.
-_FAR = 1e6
 
 METHODS: dict[Design, tuple[str, str]] = {
     "paired": ("exact signed-rank, Hodges-Lehmann", "paired t, model-based, provisional"),
@@ -215,14 +212,13 @@ def margin_differences(
 def block_differences(treatment: FloatArray, baseline: FloatArray, scale: Scale) -> tuple[FloatArray, float]:
     """Return one difference per block on the scale of the analysis, and the tolerance within which two are tied.
 
-    If a run ranks worst (infinite), its block's difference is far beyond every other; it is 0 if both runs do.
+    If a run ranks worst (infinite), its block's difference is infinite; it is 0 if both runs do.
     """
     _check_scale(treatment, baseline, scale)
     with np.errstate(divide="ignore", invalid="ignore"):
         d: FloatArray = treatment - baseline if scale == "difference" else np.log(treatment / baseline)
     d[np.isinf(treatment) & np.isinf(baseline)] = 0.0
-    far = _FAR * max(1.0 if scale == "ratio" else 0.0, float(np.abs(d[np.isfinite(d)]).max(initial=0.0))) or 1.0
-    return np.clip(d, -far, far), RESOLUTION if scale == "ratio" else _grain(treatment, baseline)
+    return d, RESOLUTION if scale == "ratio" else _grain(treatment, baseline)
 
 
 def _against_margin(
@@ -266,47 +262,40 @@ def compare_paired(
     Raise UsageError if the samples do not match, are not finite, have fewer than 2 blocks, or are not positive on the
     ratio scale.
     """
-    t, b = as_sample(treatment, "treatment", worst=True), as_sample(baseline, "baseline", worst=True)
+    t, b = as_sample(treatment, "treatment", infinite=WORST), as_sample(baseline, "baseline", infinite=WORST)
     if len(t) != len(b):
         raise UsageError(f"paired data need one value per block of both treatments, got {len(t)} and {len(b)}")
     if len(t) < 2:
         raise UsageError("one block shows no noise: at least 2 complete blocks are needed to compare anything")
     _check_scale(t, b, scale)
     n, asked = len(t), _Asked(scale, margin, alpha, m_family, jointly)
-    worst, provisional = np.isinf(t) != np.isinf(b), smallest_p(n) > alpha / asked.m_floor
+    provisional = smallest_p(n) > alpha / asked.m_floor
     found = _comparison(
         "paired",
         t,
         b,
-        {on: _paired_test(t, b, on, worst, alpha, provisional) for on in _scales(t, b)},
+        {on: _paired_test(t, b, on, alpha, provisional) for on in _scales(t, b)},
         asked,
         smallest_p=smallest_p(n),
         floor_n=smallest_n(asked.m_floor, alpha),
         detectable=detectable_effect(n, alpha=alpha, m=m_family, jointly=jointly),
     )
     d, atol = block_differences(t, b, scale)
-    if not worst.any():  # infinite values have no mean
+    if np.isfinite(t).all() and np.isfinite(b).all():  # infinite values have no mean
         found = replace(found, p_sign_flip=sign_flip_p(d), p_paired_t=paired_t_p(_mean(d), _sd(d), n))
-    zeros = int((np.abs(d) <= atol).sum())
+    zeros = int(((np.abs(d) <= atol) & np.isfinite(t)).sum())
     return replace(found, warnings=tuple(_paired_warnings(found, zeros)))
 
 
-def _paired_test(
-    treatment: FloatArray, baseline: FloatArray, scale: Scale, worst: NDArray[np.bool_], alpha: float, provisional: bool
-) -> _Test:
+def _paired_test(treatment: FloatArray, baseline: FloatArray, scale: Scale, alpha: float, provisional: bool) -> _Test:
     d, atol = block_differences(treatment, baseline, scale)
-    exact, usual = hodges_lehmann(d, alpha, atol=atol), d[~worst]
+    d = d[np.isfinite(treatment) | np.isfinite(baseline)]  # where both rank worst, no shift orders them
+    exact, usual = hodges_lehmann(d, alpha, atol=atol, worst=True), d[np.isfinite(d)]
     sd = _sd(usual) if len(usual) > 1 else 0.0
     ends = paired_t_interval(_mean(usual), sd, len(usual), alpha) if provisional and len(usual) > 1 else None
-    if worst.any():
-        far = np.abs(d[worst]).min() / 4
-        estimate, low, high = (
-            v if abs(v) < far else math.copysign(math.inf, v) for v in (exact.estimate, exact.low, exact.high)
-        )
-        exact = replace(exact, estimate=estimate, low=low, high=high)
-        if provisional:
-            low, high = ends or (-math.inf, math.inf)
-            ends = -math.inf if (d[worst] < 0).any() else low, math.inf if (d[worst] > 0).any() else high
+    if provisional and len(usual) < len(d):
+        low, high = ends or (-math.inf, math.inf)
+        ends = -math.inf if (d == -math.inf).any() else low, math.inf if (d == math.inf).any() else high
     planned_sd = upper_sd(sd, len(usual)) if len(usual) > 1 else 0.0
     return _Test.of(exact, sd, planned_sd, lambda shift, side: signed_rank_p(d - shift, side, atol), ends, alpha)
 

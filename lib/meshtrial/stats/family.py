@@ -7,7 +7,7 @@ counts in Holm's correction. The A/A twin checks the instrument and is not a mem
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -21,7 +21,7 @@ from meshtrial.stats.diagnostics import all_dependent, dependent_blocks, places_
 from meshtrial.stats.multiplicity import benjamini_hochberg, holm, step_down_max_t
 from meshtrial.stats.ranktests import FloatArray, leave_one_out_p, smallest_p
 from meshtrial.stats.verdict import NoiseFloor, Verdict, decide, noise_floor
-from meshtrial.vocabulary import BOTH, NO_TWIN, THE_BASELINE, Correction, VerdictLabel
+from meshtrial.vocabulary import BOTH, NO_TWIN, RATE_FAILURES, THE_BASELINE, Correction, VerdictLabel
 
 Role = Literal["primary", "exploratory", "a/a"]
 Adjustment = Literal[Correction, "benjamini-hochberg", "none"]
@@ -254,6 +254,9 @@ def analyse_family(
     # Treatments that are invalid or saturated as a whole. They get that verdict, do not exclude the blocks of others,
     # and still count in the family.
     stopped: Mapping[str, VerdictLabel] | None = None,
+    # For every treatment, in which blocks the rate was not kept. A contrast is then `saturated` only if its two sides
+    # differ in that, and otherwise `invalid`.
+    rate_failures: Mapping[str, ArrayLike] | None = None,
     # The place of each block, if the study was divided over several. Only blocks of one place are then neighbours, and
     # a contrast that differs between places is reported.
     places: Mapping[Any, str] | None = None,
@@ -274,7 +277,11 @@ def analyse_family(
     twin, compared = sample.compare(aa, 1), [sample.compare(pair, m) for pair in pairs]
     noise = noise_floor(twin) if twin and sample.paired else None
     warnings = _excluded_warnings(sample), _twin_warnings(sample, twin, noise), _dependence(sample)
-    context = _Context(sample, stopped, resolution or {}, noise, *warnings)
+    failures = {name: np.asarray(failed, dtype=np.float64) for name, failed in (rate_failures or {}).items()}
+    unproven: dict[Pair, Warning] = {}
+    if failures and VerdictLabel.SATURATED in stopped.values():
+        unproven = _unproven(family, pairs, failures, stopped) | _unproven(family, [aa], failures, stopped)
+    context = _Context(sample, stopped, unproven, resolution or {}, noise, *warnings)
     rows = zip(pairs, compared, sample.corrected(pairs, compared), strict=True)
     results = [_judge(context, pair, family.role, c, p, family.adjustment) for pair, c, p in rows]
     if family.twin:
@@ -288,6 +295,7 @@ class _Context:
 
     sample: _Sample
     stopped: Mapping[str, VerdictLabel]
+    unproven: Mapping[Pair, Warning]  # pairs whose sides do not differ in how often they missed the rate
     resolution: Mapping[str, float]
     noise: NoiseFloor | None
     excluded: tuple[Warning, ...]
@@ -322,6 +330,8 @@ def _judge(
         dependent = (*of_contrast, *context.dependent)
         places = places_differ(t, b, sample.places, scale=scale)
     stopped, side = _stopped(context.stopped, pair)
+    if stopped is VerdictLabel.SATURATED and pair in context.unproven:
+        stopped, shared = VerdictLabel.INVALID, (*shared, context.unproven[pair])
     verdict = decide(
         c,
         p_adjusted=p[0],
@@ -350,6 +360,35 @@ def _stopped(stopped: Mapping[str, VerdictLabel], pair: Pair) -> tuple[VerdictLa
     return None, ""
 
 
+def _unproven(
+    family: Family,
+    pairs: Sequence[Pair],
+    failures: Mapping[str, FloatArray],
+    stopped: Mapping[str, VerdictLabel],
+) -> dict[Pair, Warning]:
+    """Return the pairs in which no saturated side missed the rate in significantly more blocks, with the counts.
+
+    A failure is a value of 0 or 1, tested and corrected as every difference. The signed-rank test is then the sign test
+    of the blocks in which one side alone failed.
+    """
+    counted = replace(family, primary=True, scale="difference", differences=(), margin=None)
+    sample = _Sample(counted, failures, range(len(next(iter(failures.values())))))
+    compared = [sample.compare(pair, len(pairs)) for pair in pairs]
+    unproven = {}
+    for pair, (p, *_) in zip(pairs, sample.corrected(pairs, compared), strict=True):
+        if not set(pair) <= failures.keys():
+            continue
+        failed, of_baseline = (int(failures[name].sum()) for name in pair)
+        more = pair[0] if failed > of_baseline else pair[1]
+        if p is None or p > family.alpha or stopped.get(more) is not VerdictLabel.SATURATED:
+            text = (
+                f"it did not reach the requested rate in {failed} of {len(sample.blocks)} blocks, and its baseline in "
+                f"{of_baseline}, which chance may explain: lower the rate, or plan more blocks"
+            )
+            unproven[pair] = Warning(RATE_FAILURES, text)
+    return unproven
+
+
 def influence(
     treatment: FloatArray,
     baseline: FloatArray,
@@ -364,7 +403,9 @@ def influence(
     The family's correction is that of the full data. If n - 1 blocks cannot reach alpha with it, the uncorrected
     p-value is used, because a study at its floor is not fragile for that reason alone.
     """
-    c, n = comparison, comparison.n
+    kept = np.isfinite(treatment) | np.isfinite(baseline)  # a block in which both rank worst decides nothing
+    treatment, baseline, blocks = treatment[kept], baseline[kept], [b for b, k in zip(blocks, kept, strict=True) if k]
+    c, n = comparison, len(blocks)
     hidden = c.coarse and not verdict.label.conclusive
     if (
         c.provisional

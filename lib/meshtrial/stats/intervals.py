@@ -38,6 +38,7 @@ from scipy import special
 from meshtrial.errors import UsageError
 from meshtrial.stats.ranktests import (
     EXACT_RUNS,
+    FARTHEST,
     Alternative,
     FloatArray,
     as_sample,
@@ -144,9 +145,14 @@ def _pairs(n: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 
 
 def walsh_averages(d: FloatArray) -> FloatArray:
-    """Return all n(n+1)/2 pairwise averages (d_i + d_j)/2, i <= j, ascending."""
+    """Return all n(n+1)/2 pairwise averages (d_i + d_j)/2, i <= j, ascending.
+
+    Infinite differences of opposite sign have none: they are tied at every shift, so no shift orders them.
+    """
     i, j = _pairs(len(d))
-    averages: FloatArray = (d[i] + d[j]) / 2
+    with np.errstate(invalid="ignore"):
+        averages: FloatArray = (d[i] + d[j]) / 2
+    averages = averages[~np.isnan(averages)]
     averages.sort()
     return averages
 
@@ -158,21 +164,22 @@ def middle_of(ordered: FloatArray) -> float:
 
 
 def hodges_lehmann(
-    differences: ArrayLike, alpha: float = 0.05, *, null: float = 0.0, atol: float = 0.0
+    differences: ArrayLike, alpha: float = 0.05, *, null: float = 0.0, atol: float = 0.0, worst: bool = False
 ) -> RankInterval:
     """Return the median of the Walsh averages of one difference per block, with the exact signed-rank interval.
 
     ``result.excludes(null) == (result.p <= alpha)``, with ties and zeros too. `null` is the shift for which the p-value
-    is reported, `atol` the tolerance for ties and zeros in the unit of the differences. Raise UsageError if the sample
-    is empty or not finite.
+    is reported, `atol` the tolerance for ties and zeros in the unit of the differences. With `worst`, differences may
+    be infinite, and so may the results. Raise UsageError if the sample is empty or has another value without a size.
     """
-    d = as_sample(differences)
-    n = len(d)
+    d = as_sample(differences, infinite=FARTHEST if worst else ())
+    n, infinite = len(d), np.isinf(d)
     averages = walsh_averages(d)
-    estimate = middle_of(averages)
+    # Only infinite values, as many of each sign: every shift is as good.
+    estimate = null if infinite.all() and d[d > 0].size == d[d < 0].size else middle_of(averages)
     p = signed_rank_p(d - null if null else d, "two-sided", atol)
-    ordered = np.sort(d)
-    repeated = bool((ordered[1:] - ordered[:-1] <= atol).any())
+    ordered = np.sort(d[~infinite])
+    repeated = bool((ordered[1:] - ordered[:-1] <= atol).any()) or infinite.sum() > 1
     if not repeated:
         # Equal sizes of opposite sign tie at single shifts only; between these the untied table is right (Lehmann 1975,
         # ch. 3).
@@ -184,8 +191,9 @@ def hodges_lehmann(
             total = n * (n + 1) // 2
             confidence = 1.0 - 2.0 * float(clean_signed_rank_tail(n)[total - k])
     else:
+        points = distinct(averages[np.isfinite(averages)], atol) if len(ordered) else np.array([null])
         low, high, confidence = invert(
-            distinct(averages, atol), lambda theta: signed_rank_p(d - theta, "two-sided", atol), alpha, estimate
+            points, lambda theta: signed_rank_p(d - theta, "two-sided", atol), alpha, estimate
         )
     return settle(RankInterval(estimate, low, high, confidence, p, n, alpha, null), atol)
 

@@ -22,6 +22,8 @@ from meshtrial.stats.ranktests import FloatArray, doubled_midranks
 # 1e-5.
 _EXACT_BLOCKS = 17
 _DRAWN = 2**16
+# The difference of a run that ranks worst, as a multiple of the largest finite one.
+_FAR = 1e6
 
 
 def _family(p: ArrayLike) -> FloatArray:
@@ -86,10 +88,14 @@ def step_down_max_t(differences: Sequence[FloatArray], atol: Sequence[float]) ->
     rejected reaches the observed one. Sources: Westfall and Young, Resampling-Based Multiple Testing, 1993, algorithm
     2.8; Romano & Wolf, J. Am. Stat. Assoc. 100, 2005.
 
-    `differences` has one array per contrast, on any scale, with one value per block; `atol` the tolerance for ties and
-    zeros of each. Exact up to 17 blocks, at least 2^(1-n); beyond that from 65,536 patterns, at least 1 in 65,537.
+    `differences` has one array per contrast, on any scale, with one value per block, infinite if a run ranks worst;
+    `atol` has the tolerance for ties and zeros of each. Exact up to 17 blocks, at least 2^(1-n); beyond that from
+    65,536 patterns, at least 1 in 65,537.
     """
     d = np.stack(list(differences))
+    # The size of t needs finite values, and these keep their rank.
+    far = _FAR * np.abs(d, where=np.isfinite(d), out=np.zeros_like(d)).max(axis=1, keepdims=True)
+    d = np.clip(d, -far, far, where=far > 0, out=np.sign(d))
     ranks = np.stack([_signed_ranks(row, tied) for row, tied in zip(d, atol, strict=True)])
     spread, length = (np.sqrt((table**2).sum(axis=1)) for table in (ranks, d))
     # Rank sums differ by 2 or more, so the smaller amount added here only breaks ties.

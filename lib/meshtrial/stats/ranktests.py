@@ -39,7 +39,9 @@ EXACT_BLOCKS = 1000
 def doubled_midranks(ordered: FloatArray, atol: float = 0.0) -> IntArray:
     """Return twice the midranks of ascending values; neighbours within `atol` are tied."""
     n = len(ordered)
-    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] - ordered[:-1] > atol)))
+    with np.errstate(invalid="ignore"):  # infinite values are tied with each other
+        apart = ordered[1:] - ordered[:-1] > atol
+    starts = np.flatnonzero(np.concatenate(([True], apart)))
     counts = np.diff(np.concatenate((starts, [n])))
     # The ranks start+1 .. start+count have the mean (2 start + count + 1) / 2.
     doubled: IntArray = np.repeat(2 * starts + counts + 1, counts)
@@ -100,15 +102,16 @@ def smallest_p(n: int, alternative: Alternative = "two-sided") -> float:
     return min(1.0, 2.0 ** (1 - n)) if alternative == "two-sided" else 2.0**-n
 
 
-def as_sample(values: ArrayLike, name: str = "differences", *, worst: bool = False) -> FloatArray:
-    """Return the values as an array; raise UsageError if they are not a finite, one-dimensional sample.
+WORST = (math.inf,)  # the value of a run that failed on its own and ranks behind every other
+FARTHEST = (-math.inf, math.inf)  # a block difference with such a run
 
-    With `worst` a value may be infinite: that of a run that failed on its own and ranks behind every other.
-    """
+
+def as_sample(values: ArrayLike, name: str = "differences", *, infinite: tuple[float, ...] = ()) -> FloatArray:
+    """Return the values as an array; raise UsageError unless they are one-dimensional and finite or in `infinite`."""
     sample = np.asarray(values, dtype=np.float64)
     if sample.ndim != 1 or len(sample) == 0:
         raise UsageError(f"{name}: expected a list of numbers, one per block, got shape {sample.shape}")
-    known = np.isfinite(sample) | (sample == np.inf) if worst else np.isfinite(sample)
+    known = np.isfinite(sample) | np.isin(sample, infinite)
     if not known.all():
         bad = int((~known).sum())
         raise UsageError(f"{name}: {bad} of {len(sample)} values are not finite; exclude their whole blocks")
@@ -119,13 +122,14 @@ def signed_rank_p(d: FloatArray, alternative: Alternative = "two-sided", atol: f
     """Return the exact p-value that a checked sample is symmetric about zero; ``"greater"``: it lies above.
 
     Sizes no further apart than `atol` are tied, and sizes up to `atol` are zeros, which are dropped. With 0 only equal
-    values are tied, as in scipy. For tens of blocks plain Python is several times faster than numpy.
+    values are tied, as in scipy. Infinite values are tied, whatever their sign. For tens of blocks plain Python is
+    several times faster than numpy.
     """
     ordered = [value for value in sorted(d.tolist(), key=abs) if abs(value) > atol]
     statistic, last = 0, -1.0
     for rank, value in enumerate(ordered, 1):
         size = abs(value)
-        if rank > 1 and size - last <= atol:
+        if rank > 1 and not size - last > atol:  # of two infinite sizes the difference is nan
             return _tied_p(np.array(ordered), alternative, atol)
         last = size
         if value > 0:

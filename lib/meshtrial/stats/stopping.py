@@ -2,7 +2,8 @@
 
 - ``fixed``: after n blocks. The default.
 - ``precision``: when every primary interval is narrow enough, or at n_max. It looks at the width only, never at the
-  sign or the p-value, so it does not search for significance.
+  sign or the p-value, so it does not search for significance. Narrow intervals still miss more often, so studies plan
+  its first look at block 12 and its intervals at .9 of the error rate.
 - ``two-looks``: at n = 10 and n = 16, with .01 and then .04 of the error rate (a union bound: .05 in all).
 
 Looking after every block from 6 to 12 and stopping at the first p <= .05 gives 11 % false positives (simulated).
@@ -96,8 +97,8 @@ class Precision(_Rule):
     # Relative half-width, 0.03 for 3 %: of the ratio, or of the difference relative to the larger level
     target: float
     n_max: int = 30  # stop here in any case
-    n_min: int = 8  # first look; at least the floor of the family
-    alpha: float = 0.05  # family-wise error rate
+    n_min: int = 12  # first look; at least the floor of the family
+    alpha: float = 0.045  # family-wise error rate of the analysis where it stops
     rule: ClassVar[str] = "precision"
 
     def __post_init__(self) -> None:

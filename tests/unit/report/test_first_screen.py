@@ -117,7 +117,7 @@ def test_without_a_twin_or_a_verdict_the_noise_is_unknown(variants):
     [
         ("usual", "fine", "40", ""),
         ("invalid", "problem", "24", "node-proxy is invalid; 2 of 10 blocks excluded"),
-        ("saturated", "attention", "35", "sidecar+mtls is saturated"),
+        ("saturated", "attention", "35", "sidecar+mtls missed the rate"),
     ],
 )
 def test_runs_that_counted_are_counted_of_those_planned(variants, variant, state, value, sentence):
@@ -138,7 +138,7 @@ def test_what_was_excluded_is_named_with_every_reason_and_how_often(variants):
     for text in (
         "Block 3 is excluded for every treatment. sidecar+mtls: check late: 11 % of sends were late",
         "Block 7 is excluded",
-        "node-proxy is excluded entirely (invalid): 10 of 10 runs failed.",
+        "node-proxy is excluded entirely: 10 of 10 runs failed.",
         "check plaintext refused (before): expected refused, saw HTTP 200 (10 runs)",
     ):
         assert text in said

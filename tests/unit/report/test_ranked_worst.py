@@ -43,6 +43,21 @@ def test_a_twin_that_fails_by_itself_has_no_size_of_noise(synth, tmp_path):
     assert "nan" not in tables.headline(data)
 
 
+def test_treatments_that_miss_the_rate_as_often_are_not_saturated(synth, tmp_path):
+    both = (("2000rps-10c", LAST), ("2000rps-10c", "none"))
+    shape = synth.Shape(requests=300, own_failures="tested", saturated=both)
+    data = synth.study_data(tmp_path / "both", shape)
+    row = row_of(data, LAST)
+    assert (row.verdict, row.qualifier) == (VerdictLabel.INVALID, "both")
+    counts = "it did not reach the requested rate in 10 of 10 blocks, and its baseline in 10"
+    assert counts in str(row.warnings)
+    assert f"{LAST} is invalid: {counts}" in tables.headline(data)
+    alone = synth.study_data(tmp_path / "alone", synth.Shape(requests=300, own_failures="tested", saturated=both[:1]))
+    assert row_of(alone, LAST).verdict is VerdictLabel.SATURATED
+    ranked = synth.study_data(tmp_path / "ranked", synth.Shape(requests=300, own_failures="ranked", saturated=both))
+    assert (row_of(ranked, LAST).verdict, row_of(ranked, LAST).qualifier) == (VerdictLabel.SATURATED, "both")
+
+
 def test_what_it_used_is_as_measured(failing):
     _, data = failing
     row = row_of(data, LAST, "path_cpu_s_per_request")

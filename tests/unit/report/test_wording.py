@@ -108,6 +108,18 @@ def test_a_verdict_without_a_check_of_the_studys_own_noise_says_so(row):
     assert wording.verdict_text(row(verdict="invalid", **alone)) == "invalid"
 
 
+def test_a_row_says_that_its_interval_is_not_corrected(row):
+    apart = {"p": 0.03, "p_adjusted": 0.09, "adjustment": "max-t", "scale": "difference", "difference_high": 2e-4}
+    mark = ", excludes zero by itself, not after correction"
+    open_row = {"verdict": "inconclusive", "difference_low": 1e-5}
+    assert wording.verdict_text(row(**apart, **open_row)) == f"inconclusive{mark}"
+    assert wording.verdict_text(row(**apart | {"adjustment": "none"}, **open_row)) == "inconclusive"
+    assert wording.verdict_text(row(**apart, **open_row | {"difference_low": -1e-5})) == "inconclusive"
+    assert wording.verdict_text(row(**apart, **open_row | {"verdict": "slower"})) == "slower"
+    ratios = {"adjustment": "holm", "scale": "ratio", "ci_low": 0.8, "ci_high": 0.9}
+    assert wording.verdict_text(row(verdict="equivalent", **ratios)) == f"equivalent{mark}"
+
+
 def test_the_smallest_effect_is_a_ratio_only_where_there_is_one(row):
     assert wording.mde_text(row(ratio=1.1, mde=0.04)) == "4.0\u00a0%"
     assert wording.mde_text(row(ratio=1.1, mde=2e-4, scale="difference")) == "0.200\u00a0ms"

@@ -223,12 +223,31 @@ def test_a_run_that_ranks_worst_is_held_by_the_exact_test_and_opens_the_end_that
     t[5:7] = math.inf
     three = compare_paired(t, b, scale=scale)
     assert (math.isfinite(three.effect.low), three.effect.high) == (True, math.inf)
-    # A failing baseline is the mirror image, and two that fail in a block are no difference.
+    # A failing baseline is the mirror image.
     assert compare_paired(b, t, scale=scale).effect.low == (0 if scale == "ratio" else -math.inf)
-    b[4:7] = math.inf
-    even = compare_paired(t, b, scale=scale)
-    assert math.isfinite(even.effect.high)
-    assert "zeros" in codes(even)
+
+
+def test_a_block_in_which_both_rank_worst_decides_nothing() -> None:
+    t, b = noisy(10, 1.3, 0.05)
+    nine = compare_paired(t[:9], b[:9], margin=Margin(0.05))
+    t[9] = b[9] = math.inf
+    ten = compare_paired(t, b, margin=Margin(0.05))
+    assert ten.effect == nine.effect
+    assert ten.against.p_equivalence == nine.against.p_equivalence
+    assert "zeros" not in codes(ten)
+
+
+@given(st.integers(0, 10**6), st.floats(-5, 5))
+def test_a_shift_of_the_treatment_shifts_its_interval_where_runs_rank_worst(seed: int, shift: float) -> None:
+    rng = np.random.default_rng(seed)
+    t, b = np.where(rng.random((2, 9)) < 0.2, math.inf, rng.normal(10, 1, (2, 9)))
+    t[0], b[0] = 10, 9  # so that neither always fails
+    here, there = (compare_paired(one, b, alpha=0.1, scale="difference").difference for one in (t, t + shift))
+    # At the null value the edge convention may extend or cut an interval.
+    if 0 not in (here.low, here.high, there.low, there.high):
+        assert (there.estimate, there.low, there.high) == pytest.approx(
+            (here.estimate + shift, here.low + shift, here.high + shift)
+        )
 
 
 def test_so_many_worst_ranks_that_no_size_is_left_have_no_estimate() -> None:

@@ -107,6 +107,43 @@ def test_a_verdict_names_the_side_that_stopped(stopped: dict[str, VerdictLabel],
     assert said(result.verdict) == expected
 
 
+@pytest.mark.parametrize(
+    ("failed", "expected"),
+    [
+        ({"a": 6, "b": 0, "none": 0}, "saturated"),  # sign test: 2 / 2^6 = .03
+        ({"a": 5, "b": 0, "none": 0}, "invalid"),  # 2 / 2^5 = .06
+        ({"a": 8, "b": 0, "none": 4}, "invalid"),
+        ({"a": 0, "b": 0, "none": 6}, "saturated (the baseline)"),
+    ],
+)
+@pytest.mark.parametrize("correction", get_args(Correction))
+def test_saturated_must_fail_more_often_than_the_other_side(
+    failed: dict[str, int], expected: str, correction: Correction
+) -> None:
+    failures = {name: np.arange(8) < count for name, count in failed.items()}
+    side = max(failed, key=lambda name: failed[name])
+    family = Family("none", contrasts=[("a", "none")], correction=correction)
+    values = study(n=8, a=1.2, b=1.0)
+    (result,) = analyse_family(values, family, stopped={side: VerdictLabel.SATURATED}, rate_failures=failures)
+    assert said(result.verdict) == expected
+    assert ("rate-failures" in [w.code for w in result.warnings]) == (expected == "invalid")
+    # a plan that does not test it counts the treatment's failures alone
+    (result,) = analyse_family(values, family, stopped={side: VerdictLabel.SATURATED})
+    assert result.verdict.label == "saturated"
+
+
+def test_saturated_is_corrected_over_its_family() -> None:
+    failures = {"a": np.arange(8) < 7, "b": np.arange(8) < 1, "none": np.zeros(8)}
+    values, stopped = study(n=8, a=1.2, b=1.0), {"a": VerdictLabel.SATURATED}
+    labels = {}
+    for correction in get_args(Correction):
+        family = Family("none", contrasts=[("a", "none"), ("b", "none")], correction=correction, alpha=0.03)
+        found = analyse_family(values, family, stopped=stopped, rate_failures=failures)
+        labels[correction] = found[0].verdict.label
+    # 2 / 2^7 = .016, twice that by Holm, unchanged by flips of blocks
+    assert labels == {"holm": "invalid", "max-t": "saturated"}
+
+
 def test_a_contrast_without_a_p_still_counts() -> None:
     # Holm: 5 * .01, 4 * .02; Benjamini and Hochberg: 4 * .01
     assert Family("none").corrected([0.01, 0.02, None, None, None])[:3] == [0.05, 0.08, None]

@@ -31,7 +31,15 @@ def test_precision_waits_for_the_widest_interval() -> None:
 def test_precision_does_not_ask_what_was_found() -> None:
     rule = Precision(target=0.03)
     for conclusive in (False, True):
-        assert not rule.decide(Progress(9, 9, {"a": 0.05}, conclusive)).stop
+        assert not rule.decide(Progress(13, 13, {"a": 0.05}, conclusive)).stop
+
+
+def test_a_plan_keeps_the_precision_rule_that_it_sealed() -> None:
+    former = {"rule": "precision", "target": 0.03, "n_max": 20, "n_min": 8, "alpha": 0.05}
+    assert stopping_rule(former).decide(Progress(8, 8, {"a": 0.01})).alpha == 0.05
+    assert stopping_rule(former).decide(Progress(8, 8, {"a": 0.01})).stop
+    assert not Precision(0.03).decide(Progress(11, 11, {"a": 0.01})).stop
+    assert Precision(0.03).decide(Progress(12, 12, {"a": 0.01})).alpha == 0.045
 
 
 def test_two_looks_and_no_others() -> None:

@@ -154,7 +154,7 @@ def stopping_of(text: str, blocks: int, alpha: float) -> stats.StoppingRule:
         return stats.TwoLooks(alpha_first=alpha / 5, alpha_second=4 * alpha / 5)
     if rule == "precision":
         try:
-            return stats.Precision(float(target or 0.05), n_max=max(blocks, 8), alpha=alpha)
+            return stats.Precision(float(target or 0.05), n_max=max(blocks, 12), alpha=9 * alpha / 10)
         except ValueError:
             pass
     raise UsageError(f"stopping = {text!r}: must be fixed, precision:0.05 or two-looks")
@@ -254,7 +254,7 @@ def study_of(
         primary=tuple(dict.fromkeys(instead.get(name, name) for name in declared)),
         margins=declared_margins([settings.margin], default_margins()),
         scales=declared_scales(split_list(settings.scale), default_scales()),
-        own_failures="ranked",
+        own_failures="tested",
         deployment_mode=settings.deployment_mode or ("concurrent" if is_sliced else "sequential"),
         blocks=rule.most,
         seed=settings.seed,

@@ -133,7 +133,7 @@ def _gates(gates: Gates, own_failures: OwnFailures) -> Table:
         most = wording.declared_percent(gates.foreign_load)
         rows.insert(4, ("foreign load", f"at most {most} of the machine's CPU time for other programs"))
     own = ""
-    if own_failures == "ranked":
+    if own_failures != "repeated":
         own = "; failures that the treatment may have caused are not repeated, and rank last"
     note = f"A failed run is kept, marked and repeated once in its block{own}. No run is dropped for its values."
     return facts("Checks that every run must pass", ("check", "threshold"), rows, note, show_caption=False)

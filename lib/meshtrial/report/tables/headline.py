@@ -16,7 +16,7 @@ from meshtrial.report import frames, wording
 from meshtrial.report.markup import Fragment
 from meshtrial.report.tables.growth import growth_lines, growth_notes
 from meshtrial.report.tables.verdicts import places_line
-from meshtrial.vocabulary import VerdictLabel, directions
+from meshtrial.vocabulary import RATE_FAILURES, VerdictLabel, directions
 
 # With more clauses than this over all loads, the headline covers the first primary response only.
 MOST_CLAUSES = 12
@@ -40,6 +40,7 @@ class Clause:
     against: str  # empty if the sentence's opening names the baseline
     stopped: VerdictLabel | None  # the verdict, if every response has the same one and nothing was compared
     side: str = ""  # the side whose runs failed, if it was not the treatment's alone
+    counts: str = ""  # how often each side missed the rate, if that is why nothing was compared
     being: Sequence[Finding] = ()  # "is slower at p50"
     costing: Sequence[Finding] = ()  # "uses more CPU"
     verb: str = "has"
@@ -131,11 +132,12 @@ def _coverage_note(data: StudyData) -> list[str]:
 def _clause(treatment: str, against: str, rows: Sequence[VerdictRow]) -> Clause:
     (word, side), *others = {(row.verdict, row.qualifier) for row in rows}
     if not others and word.standing == "stopped":
-        return Clause(treatment, against, word, side)
+        counts = (one.message.split(":")[0] for one in rows[0].warnings if one.code == RATE_FAILURES)
+        return Clause(treatment, against, word, side, next(counts, ""))
     costing = [row for row in rows if row.verdict in directions("resource")]
     being = [_finding(row) for row in rows if row not in costing]
     verb = "uses" if all(wording.response_of(row).used_up for row in costing) else "has"
-    return Clause(treatment, against, None, "", being, [_finding(row) for row in costing], verb)
+    return Clause(treatment, against, None, "", "", being, [_finding(row) for row in costing], verb)
 
 
 def _finding(row: VerdictRow) -> Finding:

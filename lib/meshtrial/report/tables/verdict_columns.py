@@ -73,6 +73,10 @@ def _verdict(line: Line) -> str:
     return wording.verdict_text(line.row) if reported else f"{VerdictLabel.INVALID}: not reported"
 
 
+def _verdict_below(line: Line) -> str:
+    return ", ".join(filter(None, (line.row.sentence, wording.uncorrected(line.row))))
+
+
 def _verdict_on_page(line: Line) -> Cell:
     """Return the verdict with qualifier and corrected p; the stored verdict is the cell's value."""
     row, contrasts = line.row, line.contrasts
@@ -88,6 +92,7 @@ def _verdict_on_page(line: Line) -> Cell:
     corrected = "q" if row.adjustment == "benjamini-hochberg" else "p"
     parts = (
         wording.qualifier(row),
+        wording.uncorrected(row),
         wording.equation(corrected, row.p_adjusted) if row.p_adjusted is not None else "",
         f"{row.n_blocks} {contrasts.counted}" if row.n_blocks and row.n_blocks != contrasts.blocks else "",
         why,
@@ -206,7 +211,10 @@ COLUMNS: list[VerdictColumn] = [
     VerdictColumn("{counted}", lambda line: line.runs, (TERMINAL,)),
     VerdictColumn("median", _value, (TERMINAL,)),
     VerdictColumn(
-        "verdict", _verdict, values={PAGE: _verdict_on_page, BELOW: lambda line: line.row.sentence}, middle=True
+        "verdict",
+        _verdict,
+        values={PAGE: _verdict_on_page, BELOW: _verdict_below},
+        middle=True,
     ),
     VerdictColumn(
         "change",
