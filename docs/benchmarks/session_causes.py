@@ -4,10 +4,11 @@ PYTHONPATH=docs:lib .venv/bin/python -P -m benchmarks.session_causes FOLDER --ne
 PYTHONPATH=docs:lib .venv/bin/python -P -m benchmarks.session_causes FOLDER
 
 The first form makes the session that is due, or continues the one that was interrupted; it exits with 3 when all are
-made. A session is a study of its own of 45 s. What is done before each session is drawn in rounds of four, once, and
-kept in FOLDER: nothing, memory compacted and caches dropped, cores kept awake, or both. The second form prints how far
-the sessions of each kind spread, and how closely the recorded states of the machine go with a session's effect. Give
-the machine to one session at a time.
+made. A session is a study of its own of 45 s.
+
+What is done before each session is drawn once, in rounds of four, and kept in FOLDER: nothing, memory compacted and
+caches dropped, cores kept awake, or both. The second form prints how far the sessions of each kind spread, and how
+closely the recorded states of the machine go with a session's effect. Run nothing else during a session.
 """
 
 from __future__ import annotations

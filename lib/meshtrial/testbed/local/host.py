@@ -98,10 +98,12 @@ def _read(path: str) -> str:
 def sample() -> dict[str, float]:
     """Sample the machine for a fifth of a second; return responses that describe how idle and how fast it is.
 
-    ``idle_before`` is the idle share of all cores, if it can be read; ``wakeup_s`` the median delay of a sleeping
-    thread's wake-up; ``spin_s`` the median time to hash one mebibyte; ``memory_latency_s`` the time of a read that
-    depends on the one before it and that no cache holds; ``loopback_s`` the median time of a message over loopback TCP
-    and back within one thread; ``free_huge_pages`` the share of free memory that lies in blocks of 2 MiB or more.
+    - ``idle_before``: the idle share of all cores, if it can be read
+    - ``wakeup_s``: the median delay of a sleeping thread's wake-up
+    - ``spin_s``: the median time to hash one mebibyte
+    - ``memory_latency_s``: the time of a read from memory that depends on the previous read
+    - ``loopback_s``: the median time of a message over loopback TCP and back, within one thread
+    - ``free_huge_pages``: the share of free memory in blocks of at least 2 MiB, if it can be read
     """
     meter = proc.MachineMeter()
     late = []
@@ -139,7 +141,7 @@ class Chain:
         self.cells, self.at = memory.cast("q"), 0
 
     def step_s(self) -> float:
-        """Return the median seconds of a step, the interpreter's included; each call goes on where the last ended."""
+        """Return the median seconds of a step, with the interpreter's time; each call continues where the last one ended."""
         return statistics.median(self._walk() for _ in range(5)) / _CHAIN_STEPS
 
     def _walk(self) -> float:
