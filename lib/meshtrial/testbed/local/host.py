@@ -141,7 +141,7 @@ class Chain:
         self.cells, self.at = memory.cast("q"), 0
 
     def step_s(self) -> float:
-        """Return the median seconds of a step, with the interpreter's time; each call continues where the last one ended."""
+        """Return the median seconds of a step with the interpreter's time; calls continue each other's walk."""
         return statistics.median(self._walk() for _ in range(5)) / _CHAIN_STEPS
 
     def _walk(self) -> float:
