@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from scipy import stats as distributions
 
 from meshtrial import stats
+from meshtrial.design.responses import REGISTRY
 from meshtrial.inference import read_study
 from meshtrial.inference.values import LoadBlocks, included_blocks
 from meshtrial.records.dataset import StudyData
@@ -90,16 +91,10 @@ OUTCOMES = (
     Outcome("p50 ratio", "latency_p50_s", _log_ratio, is_ratio=True),
     Outcome("p50 added", "latency_p50_s", np.subtract, is_ratio=False),
 )
-STATES = {
-    "wake-up": "wakeup_s",
-    "fixed work": "spin_s",
-    "memory latency": "memory_latency_s",
-    "loopback": "loopback_s",
-    "free huge pages": "free_huge_pages",
-    "idle before": "idle_before",
-    "taken by the host": "machine_stolen",
-    "other programs": "foreign_load",
-}
+STATES = (
+    *("wakeup_s", "spin_s", "memory_latency_s", "loopback_s", "free_huge_pages", "idle_before"),
+    *("machine_stolen", "foreign_load"),
+)
 
 
 def main() -> int:
@@ -185,8 +180,8 @@ def sessions_in(folder: Path) -> list[Session]:
 
 def session_of(data: StudyData, intervention: Intervention, number: int) -> Session:
     """Return the effects and states of a session."""
-    (load,) = data.plan.loads
-    blocks = included_blocks(data, load)
+    (load,) = data.plan.study.loads
+    blocks = included_blocks(data, load.label)
     effects, errors = {}, {}
     for outcome in OUTCOMES:
         names = (TREATMENT, BASELINE)
@@ -196,16 +191,22 @@ def session_of(data: StudyData, intervention: Intervention, number: int) -> Sess
         errors[outcome.name] = (
             float(differences.std(ddof=1) / math.sqrt(len(differences))) if len(differences) > 1 else math.nan
         )
-    states = {"order": float(number)} | {label: median_state(blocks, name) for label, name in STATES.items()}
-    for label, response in (("CPU of the baseline", OUTCOMES[0].response), ("p50 of the baseline", "latency_p50_s")):
-        states[label] = float(np.nanmedian(blocks.values([BASELINE], response)[BASELINE]))
+    states = {"order": float(number)} | {label_of(name): median_state(blocks, name) for name in STATES}
+    for name in dict.fromkeys(outcome.response for outcome in OUTCOMES):
+        base = blocks.values([BASELINE], name)[BASELINE]
+        states[f"{label_of(name)}, of {BASELINE}"] = float(np.median(base)) * REGISTRY[name].scale
     return Session(intervention, effects, errors, states)
 
 
+def label_of(response: str) -> str:
+    """Return a response's label with its unit."""
+    return f"{REGISTRY[response].label} ({REGISTRY[response].unit})"
+
+
 def median_state(blocks: LoadBlocks, response: str) -> float:
-    """Return the median over all runs; NaN where it was not recorded."""
+    """Return the median over all runs in the unit for readers; NaN where it was not recorded."""
     values = blocks.runs.filter(pl.col("response") == response)["value"].to_numpy()
-    return float(np.median(values)) if len(values) else math.nan
+    return float(np.median(values)) * REGISTRY[response].scale if len(values) else math.nan
 
 
 def tables(folder: Path) -> Iterator[str]:
@@ -229,7 +230,8 @@ def tables(folder: Path) -> Iterator[str]:
     yield markdown(["---"] * (2 + len(OUTCOMES)))
     for label in sessions[0].states if sessions else ():
         values = np.array([session.states[label] for session in sessions])
-        shown = f"{np.nanmedian(values):.3g} ({np.nanmin(values):.3g} to {np.nanmax(values):.3g})"
+        known = values[np.isfinite(values)]
+        shown = f"{np.median(known):.3g} ({known.min():.3g} to {known.max():.3g})" if len(known) else "not recorded"
         yield markdown([label, shown, *(correlation_text(sessions, label, outcome) for outcome in OUTCOMES)])
 
 
@@ -286,7 +288,7 @@ def comparison_text(sessions: list[Session], outcome: Outcome, applies: Callable
     )
     ratio, freedom = math.exp(float(tested.statistic)), (len(treated) - 2, len(others) - 2)  # two means in each
     low, high = (ratio / math.sqrt(q) for q in distributions.f.ppf([0.975, 0.025], *freedom))
-    return f"{ratio:.2f} [{low:.2f}, {high:.2f}], p {tested.pvalue:.2f}"
+    return f"{ratio:.2f} [{low:.2f}, {high:.2f}], p {tested.pvalue:.3f}"
 
 
 def correlation_text(sessions: list[Session], label: str, outcome: Outcome) -> str:
