@@ -42,6 +42,7 @@ from meshtrial.testbed.local import host
 
 STUDY, BASELINE, TREATMENT = "ambient_vs_no_mesh", "none", "sidecar+mtls"
 GIVEN = {"treatments": f"{BASELINE},{TREATMENT}", "blocks": 4, "duration_s": 2.4, "slices": 2}
+FEWEST_BLOCKS = 3
 DONE_CODE = 3
 RESAMPLES = 9999
 Values = NDArray[np.float64]
@@ -133,7 +134,10 @@ def make_next(folder: Path, interventions: list[Intervention]) -> int:
         place = session_folder(folder, number)
         store = recorded(place)
         if store is not None and complete(store):
-            continue
+            if is_usable(store):
+                continue
+            print(f"session {number}: other programs disturbed it, so it is made again", file=sys.stderr)
+            store = None
         done = host.settle() if intervention.settles else ()
         if intervention.settles and len(done) < 2:
             raise SystemExit("caches and memory cannot be settled here: run as root")
@@ -148,14 +152,20 @@ def make_next(folder: Path, interventions: list[Intervention]) -> int:
 
 
 def session_folder(folder: Path, number: int) -> Path:
-    """Return the root of one session's records."""
+    """Return the folder of one session's studies: of the one that counts, and of those that were disturbed before."""
     return folder / f"session-{number:03}"
 
 
 def recorded(place: Path) -> StudyStore | None:
-    """Return the session's study, if it has begun."""
+    """Return the session's newest study, if there is one."""
     found = sorted(place.glob(f"{STUDY}/*/plan.json"))
-    return StudyStore.open(found[0].parent) if found else None
+    return StudyStore.open(found[-1].parent) if found else None
+
+
+def is_usable(store: StudyStore) -> bool:
+    """Return whether a complete session has enough blocks that passed their checks."""
+    (included,) = read_study(store).inclusions.values()
+    return len(included.blocks) >= FEWEST_BLOCKS
 
 
 @dataclass(frozen=True)
@@ -173,7 +183,7 @@ def sessions_in(folder: Path) -> list[Session]:
     found = []
     for number, intervention in enumerate(drawn(folder, len(INTERVENTIONS), None), start=1):
         store = recorded(session_folder(folder, number))
-        if store is not None and complete(store):
+        if store is not None and complete(store) and is_usable(store):
             found.append(session_of(read_study(store), intervention, number))
     return found
 
