@@ -163,9 +163,9 @@ def recorded(place: Path) -> StudyStore | None:
 
 
 def is_usable(store: StudyStore) -> bool:
-    """Return whether a complete session has enough blocks that passed their checks."""
+    """Return whether a complete session has both treatments and enough blocks that passed their checks."""
     (included,) = read_study(store).inclusions.values()
-    return len(included.blocks) >= FEWEST_BLOCKS
+    return not included.excluded and len(included.blocks) >= FEWEST_BLOCKS
 
 
 @dataclass(frozen=True)
