@@ -152,7 +152,7 @@ def make_next(folder: Path, interventions: list[Intervention]) -> int:
 
 
 def session_folder(folder: Path, number: int) -> Path:
-    """Return the folder of one session's studies: of the one that counts, and of those that were disturbed before."""
+    """Return the folder of one session's study and of earlier attempts at it, which were disturbed."""
     return folder / f"session-{number:03}"
 
 
