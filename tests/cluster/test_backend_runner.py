@@ -1,4 +1,4 @@
-"""A study that runs in its cluster: a Job whose pod is killed in the middle goes on, and its records come out whole."""
+"""Studies that run in their cluster: a Job whose pod is killed goes on, and a CronJob makes one session at a time."""
 
 import contextlib
 import hashlib
@@ -35,17 +35,19 @@ STUDY = {
 }
 
 
-def manifest(cluster: Cluster, image: str) -> list[dict[str, Any]]:
-    """``runner.yaml`` as a user changes it: what is run, the image, and a node for it."""
+def manifest(cluster: Cluster, image: str, **more: object) -> list[dict[str, Any]]:
+    """``runner.yaml`` as a user changes it: what is run, the image, and a node for it; with ``more``, in sessions."""
     options = options_for(cluster)["kubernetes"]
     told = {key: value for key, value in options.items() if key not in ("kubeconfig", "helm", "meshes")}
     settings, claim, job = yaml.safe_load_all((FOLDER / "runner" / "runner.yaml").read_text())
     settings["data"] = {
         "study": "ambient_vs_no_mesh",
-        "parameters.yaml": yaml.safe_dump(STUDY),
+        "parameters.yaml": yaml.safe_dump(STUDY | more),
         "cluster.yaml": yaml.safe_dump(told),
     }
-    pod = job["spec"]["template"]["spec"]
+    if more:
+        job = yaml.safe_load((FOLDER / "runner" / "sessions.yaml").read_text())
+    pod = job["spec"].get("jobTemplate", job)["spec"]["template"]["spec"]
     pod["containers"][0] |= {"image": image, "imagePullPolicy": "Never"}
     pod["nodeSelector"] = {"kubernetes.io/hostname": NODE}
     return [settings, claim, job]
@@ -64,6 +66,7 @@ def volume(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
     cluster.kubectl("apply", "-f", str(FOLDER / "rbac.yaml"))
     cluster.apply(yaml.safe_dump(node_volume))
     yield folder
+    cluster.kubectl("-n", "meshtrial", "delete", "cronjobs", "--all", "--cascade=foreground", timeout_s=330)
     cluster.kubectl("-n", "meshtrial", "delete", "jobs", "--all", "--cascade=foreground", timeout_s=330)
     cluster.kubectl("delete", "-f", str(FOLDER / "rbac.yaml"), "--ignore-not-found", timeout_s=120)
     cluster.kubectl("delete", "persistentvolume", "meshtrial-records", "--ignore-not-found")
@@ -164,7 +167,34 @@ def test_a_job_that_is_killed_goes_on_and_its_records_verify_here(cluster: Clust
     assert fetch(cluster, tmp_path / "here")[1].endswith(", 0 new\n")
 
 
-@pytest.mark.wide  # the Job is the test's above, a full disk one of tests/faults
+def test_a_cronjob_makes_one_session_at_a_time_on_nodes_of_its_own(cluster: Cluster, volume: Path, tmp_path: Path):
+    # This seed draws one order of the two nodes for the first session's block and the other for the second's.
+    objects = manifest(cluster, cluster.import_runner(NODE), sessions=2, session_gap="20s", seed=1)
+    objects[-1]["spec"]["schedule"] = "* * * * *"
+    cluster.apply(yaml.safe_dump_all(objects))
+
+    def ended_jobs() -> list[str]:
+        listed = cluster.get("-n", "meshtrial", "jobs")["items"]
+        return [one["metadata"]["name"] for one in listed if (one.get("status") or {}).get("conditions")]
+
+    wait_for("two sessions and a time when none is due", lambda: len(ended_jobs()) > 2, 500, cluster)
+    cluster.kubectl("-n", "meshtrial", "patch", "cronjob", "meshtrial-study", "-p", '{"spec": {"suspend": true}}')
+    logs = [cluster.kubectl("-n", "meshtrial", "logs", f"job/{name}") for name in sorted(ended_jobs())]
+    assert "session 2 of 2 begins at" in logs[0]
+    assert "all sessions are recorded" in logs[-1]
+    whole, told = fetch(cluster, tmp_path / "here")
+    assert "whole" in told
+    data = read_study(StudyStore.open(whole))
+    assert {run.run_id for run in data.runs} == {run.run_id for run in data.plan.runs}
+    spans = [[run for run in data.runs if run.repetition in session] for session in data.plan.sessions]
+    assert min(run.start_unix_s for run in spans[1]) > max(run.finished_unix_s for run in spans[0]) + 20
+    nodes = [{json.dumps(run.extra["nodes"], sort_keys=True) for run in session} for session in spans]
+    assert [len(found) for found in nodes] == [1, 1]
+    assert nodes[0] != nodes[1]
+    assert owned_namespaces(cluster) == []
+
+
+@pytest.mark.wide  # the Job is the first test's, a full disk one of tests/faults
 def test_a_volume_that_is_full_is_said_and_the_job_goes_on_once_there_is_room(
     cluster: Cluster, volume: Path, tmp_path: Path
 ):

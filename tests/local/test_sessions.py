@@ -9,12 +9,21 @@ from pathlib import Path
 import pytest
 from local.studies import PATIENCE_S, SHORT, only, short
 
-from meshtrial import paths
+from meshtrial import paths, waiting
 from meshtrial.errors import Exit
 from meshtrial.records.store import StudyStore
+from meshtrial.run.sessions import next_session
 from meshtrial.run.trial import Trial
 
 ENDED = (0, Exit.EXCLUDED)
+TWO_OF_TWO = SHORT | {
+    "blocks": 4,
+    "treatments": "none",
+    "seed": 4711,
+    "sessions": 2,
+    "session_gap": "1h",
+    "deployment_mode": "sequential",
+}
 THREE = SHORT | {"blocks": 3, "treatments": "none", "seed": 4711, "sessions": 3}
 
 
@@ -50,6 +59,44 @@ def test_a_study_that_is_interrupted_in_a_gap_resumes_in_time(tmp_path: Path, mo
     ends = {run.repetition: run.start_unix_s for run in data.runs if run.attempt == 1}
     assert sorted(ends) == [1, 2, 3]
     assert ends[2] - ends[1] > 2
+
+
+def test_a_study_that_is_interrupted_in_a_session_continues_it_at_once(tmp_path: Path):
+    command = [paths.CHECKOUT / ".venv/bin/meshtrial", "run", "ambient_vs_no_mesh", "--next-session"]
+    command += [*short(**TWO_OF_TWO), "--allow-excluded"]
+    environment = os.environ | {
+        "MESHTRIAL_DATA": str(tmp_path / "data"),
+        "MESHTRIAL_REPORTS": str(tmp_path / "reports"),
+        "MESHTRIAL_PATIENCE_S": "0",
+    }
+
+    def incomplete() -> list[Path]:
+        return [path for path in (tmp_path / "data").glob("*/*/runs/.incomplete-*") if "02-" in path.name]
+
+    child = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    assert waiting.until(lambda: bool(incomplete()) or child.poll() is not None, PATIENCE_S, 0.02)
+    child.send_signal(signal.SIGINT)
+    told, _ = child.communicate(timeout=PATIENCE_S)
+    assert child.returncode == Exit.INTERRUPTED, told
+    store = StudyStore.open(only(tmp_path / "data", "ambient_vs_no_mesh/*"))
+    before = {record.run_id: record.finished_at for record in store.records()}
+    assert {run.repetition for run in store.plan.runs if run.run_id in before} == {1}
+    interrupted = next_session(store)
+    assert interrupted is not None
+    assert (interrupted.number, interrupted.due_unix_s) == (1, 0.0)
+
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert ended.returncode == 0, ended.stderr
+    records = store.records()
+    assert before.items() <= {record.run_id: record.finished_at for record in records}.items()
+    assert {record.repetition for record in records} == {1, 2}
+    # The gap begins with the end of the continued session.
+    following = next_session(store)
+    assert following is not None
+    assert following.number == 2
+    assert following.due_unix_s == max(record.finished_unix_s for record in records) + 3600
 
 
 def test_cron_runs_the_session_that_is_due(tmp_path: Path):

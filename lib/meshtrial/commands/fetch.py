@@ -16,8 +16,8 @@ def add(command: argparse.ArgumentParser) -> None:
     option = command.add_argument
     option("--context", default="", help="context of the kubeconfig file (default: the current one)")
     option("--kubeconfig", default="", metavar="FILE", help="kubeconfig file (default: KUBECONFIG or ~/.kube/config)")
-    option("--namespace", default="meshtrial", help="namespace of the Job (default meshtrial)")
-    option("--job", default="meshtrial-study", help="name of the Job (default meshtrial-study)")
+    option("--namespace", default="meshtrial", help="its namespace (default meshtrial)")
+    option("--job", default="meshtrial-study", help="name of the Job or CronJob (default meshtrial-study)")
     option("--out", type=Path, metavar="FOLDER", help="folder to write studies to (default data/studies)")
 
 
@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     with interruptible(), volume_of(cluster, arguments.namespace, arguments.job) as volume:
         fetched = fetch(volume, root)
     if not fetched:
-        print(f"Job {arguments.job} has not started a study yet; try again later", file=out)
+        print(f"{arguments.job} has not started a study yet; try again later", file=out)
     for study in fetched:
         if study.runs:
             analyse(StudyStore.open(study.path))

@@ -164,15 +164,15 @@ def nothing_due(study: str, given: Mapping[str, Any]) -> str | None:
     folder = given.get("study_dir")
     if not folder:
         return None
-    Trial(study, {**given, "measure": False})
+    trial = Trial(study, {**given, "measure": False})
     store = StudyStore.open(Path(str(folder)).expanduser().resolve())
     damaged: dict[Path, str] = {}
     records = store.records(damaged)
     if damaged:
         return None
-    session = next_session(store)
-    if session is None or complete(store, records):
-        return f"{paths.display_path(store.path)}: all sessions are recorded"
+    session = None if complete(store, records) else next_session(store)
+    if session is None:  # system calls are counted after the last session
+        return f"{paths.display_path(store.path)}: all sessions are recorded" if trial.is_whole(store) else None
     now_unix_s = time.time()
     return session.announcement(now_unix_s) if session.remaining_s(now_unix_s) else None
 

@@ -211,13 +211,13 @@ class Trial:
             return decision.stop
 
         execute(store, testbed, progress, stop, overhead_s, watch, None if session is None else session.blocks)
-        if not self._is_whole(store) and complete(store):
+        if not self.is_whole(store) and complete(store):
             mechanism.write_mechanism(store.path, probe.probe_study(self.plan, progress))
         return store
 
     @property
     def _measures(self) -> bool:
-        return self._store is None or (bool(self.parameters["measure"]) and not self._is_whole(self._store))
+        return self._store is None or (bool(self.parameters["measure"]) and not self.is_whole(self._store))
 
     @property
     def _blocks(self) -> Collection[int]:
@@ -231,7 +231,7 @@ class Trial:
         records = () if self._store is None else self._store.records()
         return estimates.expected_overhead_s(self.plan, records, paths.studies_root())
 
-    def _is_whole(self, store: StudyStore) -> bool:
+    def is_whole(self, store: StudyStore) -> bool:
         """Return whether no run and no count of system calls is missing."""
         return complete(store) and (not self._probed or (store.path / mechanism.FILE).exists())
 
@@ -311,6 +311,7 @@ def _require_agreement(
     testbed = store.environment.get("testbed")
     context = testbed.get("context") if isinstance(testbed, Mapping) else None
     sealed = without_folders(plan.study.parameters) | {"context": context}
+    sealed["deployment_mode"] = plan.study.deployment_mode  # in force where the parameter was left empty
     parameters = without_folders(parameters) | {"context": parameters.get("context")}
     empty: tuple[Any, ...] = ("", 0, 0.0)
     declared = study_module(name).SETTINGS.settings

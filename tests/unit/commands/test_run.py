@@ -187,6 +187,14 @@ def test_a_damaged_run_is_due(first_session):
     assert nothing_due(NAME, {"study_dir": str(first_session.path)}) is None
 
 
+@pytest.mark.parametrize("probe", [False, True])
+def test_counts_of_system_calls_are_due_after_the_last_session(root, make_record, probe):
+    store = StudyStore.create(root, plan(sessions=2, session_gap="1h", probe=probe), {})
+    for run in store.plan.runs:
+        store.finish(store.begin(run.run_id, 1), make_record(store.plan, run, {}), None)
+    assert (nothing_due(NAME, {"study_dir": str(store.path)}) is None) == probe
+
+
 def test_the_time_that_one_session_takes_has_no_gap(root):
     given = GIVEN | {"sessions": 2, "session_gap": "30d"}
     assert "days" in Trial(NAME, given).announced()

@@ -153,6 +153,18 @@ def runner(api: FakeApi, **state: object) -> None:
     api.add(f"{PODS}/meshtrial-study-x1", body)
 
 
+def test_a_cronjob_is_reached_through_its_active_job(api: FakeApi):
+    batch, _, name = JOB.rpartition("/jobs/")
+    job = api.objects.pop(JOB)
+    cron = {"spec": {"jobTemplate": {"spec": job["spec"]}}, "status": {"active": [{"name": f"{name}-1"}]}}
+    api.add(f"{batch}/cronjobs/{name}", cron)
+    body = pod("meshtrial", f"{name}-1-x", containerStatuses=[{"name": "study", "state": {"running": {}}}])
+    body["metadata"]["labels"] = {"batch.kubernetes.io/job-name": f"{name}-1"}
+    api.add(f"{PODS}/{name}-1-x", body)
+    with volume_of(api, "meshtrial", name) as volume:
+        assert (volume.pod.name, volume.root) == (f"{name}-1-x", "/records/studies")
+
+
 def test_a_job_that_is_not_there_or_not_ours_is_said(api: FakeApi):
     with (
         refused(TestbedError),

@@ -164,6 +164,8 @@ def test_a_wrong_name_is_refused_with_those_that_are_known(tmp_path: Path, chang
         {"namespace_labels": {"/rev": "x"}},
         {"namespace_labels": {"meshtrial.dev/lent": "true"}},
         {"namespace_labels": {"app.kubernetes.io/managed-by": "us"}},
+        {"namespace_labels": {"kubernetes.io/metadata.name": "mine"}},
+        {"namespace_labels": {"istio-injection": "enabled", "istio.io/rev": "prod"}},
         {"charts": "x"},
         {"charts": {"istiod": {"path": 1}}},
         {"version": 1.30},

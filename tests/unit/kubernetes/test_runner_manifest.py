@@ -50,6 +50,16 @@ def test_it_has_the_rights_of_a_study_and_no_others(objects):
     assert "meshtrial.dev/owner" not in (FOLDER / "runner.yaml").read_text()
 
 
+def test_a_cronjob_runs_the_pod_of_the_job_but_for_the_session_that_is_due(objects):
+    cron = yaml.safe_load((FOLDER / "sessions.yaml").read_text())
+    job, spec = objects["Job"], cron["spec"]
+    assert (cron["kind"], cron["metadata"], spec["concurrencyPolicy"]) == ("CronJob", job["metadata"], "Forbid")
+    arguments = spec["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert arguments[-1] == "--next-session"
+    arguments[-1] = "--resume"
+    assert spec["jobTemplate"]["spec"] == job["spec"]
+
+
 def test_the_image_holds_what_the_library_looks_for(objects):
     copied = [words for line in re.findall(r"^COPY (?!--)(.+)$", RECIPE, re.M) for words in line.split()[:-1]]
     assert [name for name in copied if not (paths.CHECKOUT / name).exists()] == []

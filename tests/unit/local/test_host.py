@@ -63,10 +63,31 @@ def test_a_look_gives_responses_that_are_registered_and_leaves_the_timers_as_the
     slack = Path(f"/proc/{threading.get_native_id()}/timerslack_ns")
     before = slack.read_text()
     found = host.sample()
-    assert found.keys() == {"idle_before", "wakeup_s", "spin_s"} <= REGISTRY.keys()
+    times = {"wakeup_s", "spin_s", "memory_latency_s", "loopback_s"}
+    assert found.keys() == times | {"idle_before", "free_huge_pages"} <= REGISTRY.keys()
     assert 0 <= found["idle_before"] <= 1
-    assert min(found["wakeup_s"], found["spin_s"]) > 0
+    assert 0 <= found["free_huge_pages"] <= 1
+    assert min(found[name] for name in times) > 0
     assert slack.read_text() == before
+
+
+def test_a_chain_visits_every_node_of_its_memory_before_it_returns():
+    memory = bytearray(8 * 4 * 50)
+    chain = host.Chain(memoryview(memory), 50)
+    at, visited = chain.at, set()
+    for _ in range(50):
+        at = chain.cells[at]
+        visited.add(at)
+    assert at == chain.at
+    assert visited == set(range(0, 200, 4))
+
+
+def test_free_memory_is_in_huge_pages_as_far_as_its_blocks_are_large(tmp_path: Path):
+    path = tmp_path / "buddyinfo"
+    # 8 pages in single ones and 2 blocks of 512; then 1 block of 1,024 and 1,016 pages in blocks of 8.
+    path.write_text("Node 0, zone DMA 8 0 0 0 0 0 0 0 0 2 0\nNode 0, zone Normal 0 0 0 127 0 0 0 0 0 0 1\n")
+    assert host.free_huge_pages(path) == 2048 / (2048 + 1024)
+    assert host.free_huge_pages(tmp_path / "absent") is None
 
 
 def test_a_plan_holds_the_cores_awake_from_its_first_run_to_its_end(device: Path):

@@ -58,6 +58,12 @@ def test_what_a_plan_cannot_answer_is_told_before_its_first_run(tmp_path, monkey
     assert told[4].startswith("0 of 16 runs are recorded")
 
 
+def test_a_former_setting_agrees_with_what_was_in_force():
+    Trial("ambient_vs_no_mesh", {"study_dir": str(SAMPLE), "measure": False, "standing": "run"})
+    with refused(UsageError, names=["deployment_mode", "concurrent", "sequential"]):
+        Trial("ambient_vs_no_mesh", {"study_dir": str(SAMPLE), "measure": False, "standing": "block"})
+
+
 @pytest.mark.parametrize("given", [{"study_dir": str(SAMPLE)}, {"study_dir": str(SAMPLE), "measure": False}])
 def test_where_nothing_is_measured_nothing_is_announced(given):
     assert Trial("ambient_vs_no_mesh", given).announced() == ""

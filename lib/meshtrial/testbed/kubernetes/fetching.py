@@ -186,24 +186,18 @@ def _fetch_run(volume: Volume, path: PurePosixPath, digest: str, temporary: Path
 
 @contextlib.contextmanager
 def volume_of(cluster: Cluster, namespace: str, job: str) -> Iterator[Volume]:
-    """Give the volume of a Job's records, through its running pod or a temporary reader.
+    """Give the volume of the records of a Job or CronJob, through its running pod or a temporary reader.
 
-    TestbedError where there is no such Job, or the reader does not come up.
+    TestbedError where there is none of this name, or the reader does not come up.
     """
-    try:
-        template = cluster.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/{job}")["spec"]["template"]
-    except NotFoundError:
-        raise TestbedError(
-            f"no Job {job} in namespace {namespace} of {cluster.where()}; name it with --job and --namespace, "
-            "or apply its file again"
-        ) from None
+    running_job, template = _pod_template(cluster, namespace, job)
     container = template["spec"]["containers"][0]
     root = next((one.get("value", "") for one in container.get("env") or [] if one["name"] == "MESHTRIAL_DATA"), "")
     if not root:
         raise TestbedError(
             f"Job {job} in namespace {namespace}: is no meshtrial Job, because it does not set MESHTRIAL_DATA"
         )
-    pods = live_pods(cluster, namespace, f"batch.kubernetes.io/job-name={job}")
+    pods = live_pods(cluster, namespace, f"batch.kubernetes.io/job-name={running_job}")
     running = next((pod for pod in pods if _runs(pod, container["name"])), None)
     if running is not None:
         yield Volume(cluster, pod_ref(running, container["name"]), root)
@@ -216,6 +210,22 @@ def volume_of(cluster: Cluster, namespace: str, job: str) -> Iterator[Volume]:
         yield Volume(cluster, pod_ref(pod, container["name"]), root)
     finally:
         cluster.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", grace_s=0)
+
+
+def _pod_template(cluster: Cluster, namespace: str, name: str) -> tuple[str, Json]:
+    """Return the Job that may have a running pod, for a CronJob its active one, and the template of its pods."""
+    batch = f"/apis/batch/v1/namespaces/{namespace}"
+    with contextlib.suppress(NotFoundError):
+        return name, cluster.get(f"{batch}/jobs/{name}")["spec"]["template"]
+    try:
+        cron = cluster.get(f"{batch}/cronjobs/{name}")
+    except NotFoundError:
+        raise TestbedError(
+            f"no Job or CronJob {name} in namespace {namespace} of {cluster.where()}; name it with --job and "
+            "--namespace, or apply its file again"
+        ) from None
+    active = cron.get("status", {}).get("active") or [{"name": name}]
+    return active[0]["name"], cron["spec"]["jobTemplate"]["spec"]["template"]
 
 
 _READER = "meshtrial.dev/reader"

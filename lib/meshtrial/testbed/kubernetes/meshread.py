@@ -35,6 +35,8 @@ from meshtrial.typed import SHAPE_ERRORS, shortened
 _MOST_PROBLEMS, _LONGEST = 8, 240
 _CHOICES = ("version", "build", "method", "charts", "values", "parameters", "namespace_labels")
 # https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/
+_NAME_LABEL = "kubernetes.io/metadata.name"
+_EXCLUSIVE_LABELS = {"istio-injection", "istio.io/rev"}
 _LABEL_KEY = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 
@@ -195,11 +197,16 @@ def _namespace_labels(mesh: Mesh, choice: Mapping[str, Any], where: str) -> Mapp
     for key, value in labels.items():
         if not isinstance(key, str) or not _LABEL_KEY.fullmatch(key):
             raise UsageError(f"{where}: {shortened(key)} is no label of Kubernetes; write for example istio.io/rev")
+        if key == _NAME_LABEL:
+            raise UsageError(f"{where}: {key} is set by Kubernetes itself; leave it out")
         # Ownership and deletion of namespaces depend on these.
         if key == MANAGED_BY or (key.startswith(NOTE) and key not in mesh.enrol.namespace_labels):
             raise UsageError(f"{where}: {key} is set by meshtrial itself; leave it out")
         if not isinstance(value, str) or not _LABEL_VALUE.fullmatch(value):
             raise UsageError(f"{where}.{key} = {shortened(value)}: must be a label's value; write a text in quotes")
+    if labels.keys() >= _EXCLUSIVE_LABELS:
+        both = " and ".join(sorted(_EXCLUSIVE_LABELS))
+        raise UsageError(f"{where}: with both {both}, Istio ignores the revision; leave one of them out")
     return dict(labels)
 
 

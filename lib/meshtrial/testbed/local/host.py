@@ -2,16 +2,20 @@
 
 A request whose core is asleep waits until the core has woken up. On a virtual machine this can take as long as the rest
 of a small latency, so light work beside a study, which keeps cores awake, makes the study look faster. Every run
-therefore records beforehand how long an idle core takes to wake up and how fast a busy one is. A plan may also keep the
-cores awake (https://docs.kernel.org/power/pm_qos_interface.html).
+therefore records beforehand how long an idle core takes to wake up, how fast a busy one, its memory and its network
+stack are, and how fragmented memory is. A plan may also keep the cores awake
+(https://docs.kernel.org/power/pm_qos_interface.html).
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import mmap
 import os
 import platform
 import resource
+import socket
 import statistics
 import threading
 import time
@@ -21,6 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from meshtrial.errors import MissingToolError
 from meshtrial.testbed.local import proc
 
@@ -28,6 +34,10 @@ DEVICE = Path("/dev/cpu_dma_latency")
 _SAMPLE_S = 0.2
 _NAP_S = 0.0005
 _WORK = bytes(2**20)
+# Larger than any cache that a core has to itself, and touched so sparsely that setting it up takes a few milliseconds.
+_CHAIN_BYTES, _CHAIN_NODES, _CHAIN_STEPS = 2**26, 2**17, 2000
+_ROUND_TRIPS, _MESSAGE = 100, bytes(100)
+_HUGE_PAGE_ORDER = 9  # 2 MiB in pages of 4 KiB
 
 
 def require() -> None:
@@ -88,8 +98,12 @@ def _read(path: str) -> str:
 def sample() -> dict[str, float]:
     """Sample the machine for a fifth of a second; return responses that describe how idle and how fast it is.
 
-    ``idle_before`` is the idle share of all cores, if it can be read; ``wakeup_s`` the median delay of a sleeping
-    thread's wake-up; ``spin_s`` the median time to hash one mebibyte.
+    - ``idle_before``: the idle share of all cores, if it can be read
+    - ``wakeup_s``: the median delay of a sleeping thread's wake-up
+    - ``spin_s``: the median time to hash one mebibyte
+    - ``memory_latency_s``: the time of a read from memory that depends on the previous read
+    - ``loopback_s``: the median time of a message over loopback TCP and back, within one thread
+    - ``free_huge_pages``: the share of free memory in blocks of at least 2 MiB, if it can be read
     """
     meter = proc.MachineMeter()
     late = []
@@ -100,13 +114,88 @@ def sample() -> dict[str, float]:
             late.append(time.monotonic() - began - _NAP_S)
     used = meter.used()
     idle = {} if used is None else {"idle_before": 1.0 - used.busy}
-    return idle | {"wakeup_s": statistics.median(late), "spin_s": statistics.median(_work_s() for _ in range(5))}
+    unfragmented = free_huge_pages()
+    return {
+        **idle,
+        "wakeup_s": statistics.median(late),
+        "spin_s": statistics.median(_work_s() for _ in range(5)),
+        "memory_latency_s": _memory_latency_s(),
+        "loopback_s": _loopback_s(),
+        **({} if unfragmented is None else {"free_huge_pages": unfragmented}),
+    }
 
 
 def _work_s() -> float:
     began = time.perf_counter()
     hashlib.sha256(_WORK).digest()
     return time.perf_counter() - began
+
+
+class Chain:
+    """A cycle through memory in random order; every node holds the index of the next."""
+
+    def __init__(self, memory: memoryview, nodes: int) -> None:
+        cells = np.frombuffer(memory, dtype=np.int64)
+        order = np.random.default_rng(0).permutation(nodes) * (len(cells) // nodes)
+        cells[order] = np.roll(order, -1)
+        self.cells, self.at = memory.cast("q"), 0
+
+    def step_s(self) -> float:
+        """Return the median seconds of a step with the interpreter's time; calls continue each other's walk."""
+        return statistics.median(self._walk() for _ in range(5)) / _CHAIN_STEPS
+
+    def _walk(self) -> float:
+        cells, at, began = self.cells, self.at, time.perf_counter()
+        for _ in range(_CHAIN_STEPS):
+            at = cells[at]
+        self.at = at
+        return time.perf_counter() - began
+
+
+@functools.cache
+def _chains() -> tuple[Chain, Chain]:
+    """Return one in memory and one that the innermost cache holds."""
+    memory = mmap.mmap(-1, _CHAIN_BYTES)
+    with suppress(OSError):  # a kernel without huge pages
+        memory.madvise(mmap.MADV_NOHUGEPAGE)  # the pages that most programs get
+    return Chain(memoryview(memory), _CHAIN_NODES), Chain(memoryview(bytearray(2**12)), 2**9)
+
+
+def _memory_latency_s() -> float:
+    """Return the time of a dependent read from memory: that of a long chain less that of a short one."""
+    long, short = _chains()
+    return max(0.0, long.step_s() - short.step_s())
+
+
+def _loopback_s() -> float:
+    """Return the time that the kernel takes to send and receive a message twice; no other thread has to wake up."""
+    taken = []
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as near,
+        server.accept()[0] as far,
+    ):
+        near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(_ROUND_TRIPS):
+            began = time.perf_counter()
+            for sender, receiver in ((near, far), (far, near)):
+                sender.sendall(_MESSAGE)
+                receiver.recv(len(_MESSAGE))
+            taken.append(time.perf_counter() - began)
+    return statistics.median(taken)
+
+
+def free_huge_pages(path: Path = Path("/proc/buddyinfo")) -> float | None:
+    """Return the share of free memory in blocks of at least a huge page; None if it cannot be read."""
+    free = huge = 0
+    with suppress(OSError, ValueError):
+        for line in path.read_text().splitlines():
+            # Node 0, zone Normal, then the number of free blocks of 1, 2, 4, 8 ... pages
+            for order, blocks in enumerate(line.split()[4:]):
+                free += int(blocks) << order
+                huge += (int(blocks) << order) * (order >= _HUGE_PAGE_ORDER)
+    return huge / free if free else None
 
 
 @contextmanager
