@@ -68,7 +68,7 @@ class Gate:
         if self.summary is not None:
             _file("summary", self.summary, summary.markdown(title, contrasts, outcome), out)
         if self.junit is not None:
-            _file("junit", self.junit, summary.junit(title, outcome, contrasts.counted), out)
+            _file("junit", self.junit, summary.junit(title, outcome), out)
 
 
 def _file(kind: str, path: Path, text: str, out: TextIO) -> None:
