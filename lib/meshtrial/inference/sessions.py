@@ -45,7 +45,8 @@ def session_effects(data: StudyData, row: VerdictRow, *, by_difference: bool) ->
     for session in session_names(data):
         blocks = [block for block in included if sessions[block] == session]
         complete = LoadBlocks.of(data.table, row.load, blocks).complete(names, row.response)
-        effects = block_effects(*complete.values(names, row.response).values(), scale)
+        treated, base = complete.values(names, row.response).values()
+        effects = block_effects(treated, base, scale)
         counts.append(len(complete.blocks))
         means.append(None if effects is None or not len(effects) else float(effects.mean()))
     ends = stats.next_session([mean for mean in means if mean is not None], data.plan.study.alpha)

@@ -160,7 +160,8 @@ class _Sample:
     def samples(self, pair: Pair) -> Samples:
         """Return the values of a pair by the scale that uses them."""
         first, second = pair
-        return {scale: (self.on(scale)[first], self.on(scale)[second]) for scale in ("ratio", "difference")}
+        ratio, difference = self.on("ratio"), self.on("difference")
+        return {"ratio": (ratio[first], ratio[second]), "difference": (difference[first], difference[second])}
 
     def compare(self, pair: Pair, m_family: int) -> Comparison | None:
         """Return one contrast, not corrected; None if a treatment is excluded or fewer than 2 blocks are complete."""

@@ -375,7 +375,7 @@ def of_sessions(effects: list[float], sd: float = 0.0, blocks: int = 4) -> tuple
 
 
 @pytest.mark.parametrize("scale", get_args(Scale))
-def test_with_sessions_as_the_unit_the_means_of_their_blocks_are_tested(scale) -> None:
+def test_with_sessions_as_the_unit_the_means_of_their_blocks_are_tested(scale: Scale) -> None:
     values, sessions = of_sessions([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
     (of_blocks,) = analyse_family(values, Family("none", scale=scale), sessions=sessions)
     (found,) = analyse_family(values, Family("none", scale=scale, unit="session"), sessions=sessions)

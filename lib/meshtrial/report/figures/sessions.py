@@ -70,9 +70,11 @@ def _draw(data: StudyData, names: Sequence[str], found: Sequence[_Contrast]) -> 
     for axis, ((load, response, unit), contrasts) in zip(axes, panels.items(), strict=True):
         for one in contrasts:
             look, effects = looks[one.row.treatment], one.effects
-            points = [(at, one.shown(value)) for at, value in enumerate(effects.estimates) if value is not None]
-            axis.plot(*zip(*points, strict=True), **look.line(1))
-            (marks,) = axis.plot(*zip(*points, strict=True), **look.marks(6) | {"markerfacecolor": look.colour})
+            shown = map(one.shown, effects.estimates)
+            points = [(at, value) for at, value in enumerate(shown) if value is not None]
+            where, values = [at for at, _ in points], [value for _, value in points]
+            axis.plot(where, values, **look.line(1))
+            (marks,) = axis.plot(where, values, **look.marks(6) | {"markerfacecolor": look.colour})
             svg.tip(marks, _text(one))
             if effects.low is not None and effects.high is not None:
                 axis.axhspan(
@@ -84,10 +86,10 @@ def _draw(data: StudyData, names: Sequence[str], found: Sequence[_Contrast]) -> 
         axis.set_title(title, loc="left")
     sheet.key(axes[0], [looks[name] for name in drawn])
     axes[-1].set_xlim(-0.4, len(names) - 0.6)
-    shown = range(0, len(names), -(-len(names) // 12))
-    axes[-1].xaxis.set_major_locator(FixedLocator(list(shown)))
+    labelled = list(range(0, len(names), -(-len(names) // 12)))
+    axes[-1].xaxis.set_major_locator(FixedLocator(labelled))
     axes[-1].xaxis.set_minor_locator(NullLocator())
-    axes[-1].set_xticklabels([str(index + 1) for index in shown])
+    axes[-1].set_xticklabels([str(index + 1) for index in labelled])
     axes[-1].set_xlabel("session" if names[0].startswith("session") else "part")
     return figure
 
