@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from meshtrial.inference.sessions import SessionEffects, session_effects, session_names
+from meshtrial.inference.sessions import session_effects, session_names
 from meshtrial.inference.values import LoadBlocks
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.parts import Site, places
@@ -148,12 +148,11 @@ def sessions_of_blocks(data: StudyData) -> Fragment:
     if not names:
         return join()
     session = "place" if places(data.plan, data.environment) else "session"
-
-    def effects(row: VerdictRow) -> SessionEffects:
-        return session_effects(data, row, by_difference=row.by_difference)
+    rows = _judged(data)
+    effects = {row.key: session_effects(data, row, by_difference=row.by_difference) for row in rows}
 
     def estimate(index: int, row: VerdictRow) -> Cell:
-        found = effects(row)
+        found = effects[row.key]
         value, note = found.estimates[index], f"{found.blocks[index]} blocks"
         if value is None:
             return Cell("no block")
@@ -161,7 +160,7 @@ def sessions_of_blocks(data: StudyData) -> Fragment:
         return Cell(text, value, note=note)
 
     def prediction(row: VerdictRow) -> str | None:
-        found = effects(row)
+        found = effects[row.key]
         return None if found.low is None else wording.range_of_effect(row, found.low, found.high)
 
     columns: list[Column[VerdictRow]] = [
@@ -172,7 +171,7 @@ def sessions_of_blocks(data: StudyData) -> Fragment:
     level = wording.declared_percent(1 - data.plan.study.alpha)
     unit = _UNITS[data.plan.study.unit(len(names))].format(session=session)
     note = _SESSIONS.format(level=level, session=session, unit=unit)
-    return Table.from_rows(f"The effect in each {session}", columns, _judged(data), note).fragment()
+    return Table.from_rows(f"The effect in each {session}", columns, rows, note).fragment()
 
 
 def places_of_blocks(data: StudyData) -> Fragment:
