@@ -1,4 +1,4 @@
-"""What a report shows of a study's sessions: figure, first screen, rows, and earlier studies beside it."""
+"""What a report shows of a study's sessions: figure, first screen, rows, and earlier studies of its folder."""
 
 from pathlib import Path
 
