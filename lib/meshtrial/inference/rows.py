@@ -49,7 +49,7 @@ class LoadFamilies:
         return LoadBlocks.of(self.table, self.load, self.inclusion.blocks)
 
     @property
-    def count(self) -> int:
+    def session_count(self) -> int:
         """Number of sessions or places."""
         return len(set(self.sessions.values())) or 1
 
@@ -86,7 +86,7 @@ class LoadFamilies:
                 load=self.load,
                 family=family,
                 exploratory=response.name not in study.primary,
-                sessions=self.count,
+                sessions=self.session_count,
                 warnings=warnings,
             )
             for family, result in self._results(response, values)
@@ -103,7 +103,7 @@ class LoadFamilies:
             if lacking and not members:
                 continue
             family = _family(self.plan.study, response, values, members, self.alpha, with_twin=index == 0)
-            family = replace(family, unit=self.plan.study.unit(self.count))
+            family = replace(family, unit=self.plan.study.unit(self.session_count))
             for result in stats.analyse_family(
                 values,
                 family,
