@@ -175,8 +175,15 @@ class _Sample:
             return compare_unpaired(treatment, baseline, m_family=m_family, order_known=known, **asked)  # type: ignore[arg-type]
         # A step-up procedure does not raise the floor: equal p-values of all contrasts stay as they are.
         jointly = family.correction == "max-t"
-        asked |= {"of_ratios": on["ratio"], "unit": family.unit}
-        return compare_paired(treatment, baseline, m_family=m_family, jointly=jointly, **asked)  # type: ignore[arg-type]
+        return compare_paired(
+            treatment,
+            baseline,
+            m_family=m_family,
+            jointly=jointly,
+            of_ratios=on["ratio"],
+            unit=family.unit,
+            **asked,  # type: ignore[arg-type]
+        )
 
     def corrected(self, pairs: Sequence[Pair], compared: Sequence[Comparison | None]) -> list[_PValues]:
         """Return the p-values of each contrast, each kind of test corrected over the family."""

@@ -76,10 +76,9 @@ def _draw(data: StudyData, names: Sequence[str], found: Sequence[_Contrast]) -> 
             axis.plot(where, values, **look.line(1))
             (marks,) = axis.plot(where, values, **look.marks(6) | {"markerfacecolor": look.colour})
             svg.tip(marks, _text(one))
-            if effects.low is not None and effects.high is not None:
-                axis.axhspan(
-                    one.shown(effects.low), one.shown(effects.high), color=look.colour, alpha=0.15, linewidth=0
-                )
+            low, high = one.shown(effects.low), one.shown(effects.high)
+            if low is not None and high is not None:
+                axis.axhspan(low, high, color=look.colour, alpha=0.15, linewidth=0)
         axis.axhline(1 if unit == "ratio" else 0, color=INK, linewidth=0.9)
         axis.set_ylabel("ratio" if unit == "ratio" else f"added / {unit}")
         title = frames.panel_title(frames.load_title(data, load), wording.short_label(response))
