@@ -19,6 +19,8 @@ OwnFailures = Literal["repeated", "ranked", "tested"]
 CORRECTIONS: dict[Correction, str] = {"holm": "Holm's correction", "max-t": "step-down max-T over whole blocks"}
 # Which of the two effects of a contrast decides its verdict: treatment/baseline or treatment-baseline.
 Scale = Literal["ratio", "difference"]
+# What is compared and counted as independent: blocks, sessions (the means of their blocks), or unpaired runs.
+Unit = Literal["block", "session", "run"]
 # The family of contrasts between treatments, in addition to those with the baseline.
 BETWEEN = "between"
 

@@ -87,7 +87,7 @@ def verdict_row(**changes) -> VerdictRow:
     values = dict.fromkeys(field.name for field in fields(VerdictRow) if field.init)
     values |= {"study": "s", "load": "l", "response": "latency_p50_s", "label": "p50 latency", "unit": "ms"}
     values |= {"treatment": "t", "baseline": "none", "twin": False, "exploratory": False, "n_blocks": 10}
-    values |= {"adjustment": "holm", "scale": "ratio"}
+    values |= {"adjustment": "holm", "scale": "ratio", "counted": "blocks", "sessions": 1}
     values |= {"verdict": "slower", "qualifier": "", "method": "", "warnings": ()}
     return VerdictRow(**values | changes)
 

@@ -32,6 +32,7 @@ resources = of_study(drawn.resources)
 course = of_study(drawn.course)
 strip = of_study(drawn.strip)
 drift = of_study(drawn.drift)
+sessions = of_study(drawn.sessions)
 power = of_study(drawn.power)
 pairs = of_study(drawn.pairs)
 # For one run.

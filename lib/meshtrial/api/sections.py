@@ -80,9 +80,13 @@ def resources(study: RecordedStudy) -> Section:
 
 
 def validity(study: RecordedStudy) -> Section:
-    """Return the run checks with all failures, drift, and the effect of several load generators if it was measured."""
+    """Return effects by session, run checks with all failures, and drift; if measured, effects of load generators."""
     varied = any(load.generators_vary for load in study.data.plan.study.loads)
-    return Section((tables.validity(study), *([tables.generators(study)] if varied else []), figures.drift(study)))
+    by_session = figures.sessions(study)
+    parts = [by_session] if not by_session.nothing else []
+    return Section(
+        (*parts, tables.validity(study), *([tables.generators(study)] if varied else []), figures.drift(study))
+    )
 
 
 def method(study: RecordedStudy) -> Section:

@@ -73,7 +73,7 @@ class Gate:
 
         texts: dict[str, Callable[[], str]] = {
             "summary": lambda: summary.markdown(title, contrasts, outcome),
-            "junit": lambda: summary.junit(title, outcome, contrasts.counted),
+            "junit": lambda: summary.junit(title, outcome),
             "benchmark_json": lambda: trackers.benchmark_json(title, contrasts),
             "bencher": lambda: trackers.bencher(title, contrasts),
         }

@@ -48,7 +48,7 @@ def contrasts(outcome: Outcome) -> Contrasts:
     sample = outcome.sample
     twin = next((row.treatment for row in outcome.rows if row.twin), None)
     looks = palette.looks_of(sample.baseline, twin, list(sample.by_treatment))
-    return Contrasts(outcome.rows, looks, ("",), counted="blocks" if sample.paired else "runs")
+    return Contrasts(outcome.rows, looks, ("",))
 
 
 def _metric(outcome: Outcome, metric: Response) -> str:

@@ -140,23 +140,25 @@ def _remedy(study: Study, about: Response, load: Load) -> str:
 
 
 def _blocks(study: Study) -> Iterator[Limit]:
-    """Yield the tests for which there are too few blocks, whatever the runs show."""
+    """Yield the tests for which there are too few blocks or sessions, whatever the runs show."""
     family = max(1, *map(len, study.families().values()))
     corrected = 1 if study.correction == "max-t" else family
+    unit = study.unit(study.sessions)
+    n = study.sessions if unit == "session" else study.blocks
     tests: tuple[tuple[Literal["difference", "equivalence"], int, float], ...] = (
-        ("difference", corrected, stats.smallest_p(study.blocks)),
-        ("equivalence", family, 0.5**study.blocks),
+        ("difference", corrected, stats.smallest_p(n)),
+        ("equivalence", family, 0.5**n),
     )
     for test, m, smallest_p in tests:
         needed = stats.smallest_n(m, study.alpha, test)
-        if study.blocks < needed:
+        if n < needed:
             what = "a difference" if test == "difference" else "equivalence within any margin"
             over = f" over {m} contrasts" * (m > 1)
             sentence = (
-                f"{study.blocks} blocks cannot show {what}{over}: p is at least {min(1.0, m * smallest_p):.2g}, "
-                f"and the error level is {study.alpha:g} (blocks={needed})"
+                f"{n} {unit}s cannot show {what}{over}: p is at least {min(1.0, m * smallest_p):.2g}, "
+                f"and the error level is {study.alpha:g} ({unit}s={needed})"
             )
-            yield Limit(test, study.blocks, needed, sentence, remedy=f"blocks={needed}")
+            yield Limit(test, n, needed, sentence, remedy=f"{unit}s={needed}")
 
 
 def _rates(study: Study, unheld: Iterable[Unheld]) -> Iterator[Limit]:

@@ -118,7 +118,8 @@ class Response:
     percentile: Percentile | None = None  # the percentile of a run's latencies
     part: SystemPart | None = None  # the part of the system
     counted: bool = False  # a number of events, which may well be 0: always compared by difference
-    # Work that is added to each request: its verdicts are those of the difference unless a plan declares the ratio
+    # A time that does not grow with the level of the others: its verdicts are those of the difference unless a plan
+    # declares the ratio. What a proxy adds to latency and CPU does grow with it (docs/method.md, One contrast).
     additive: bool = False
 
     @property
@@ -131,7 +132,7 @@ def _latency(infix: str, percentile: Percentile, of: str = "") -> Response:
     margin = Margin(percentile.margin, LATENCY_FLOOR_S)
     name = f"latency_{infix}{percentile.key}_s"
     label = f"{percentile.label} latency{of}"
-    return Response(name, label, "latency", "ms", 1e3, margin, percentile=percentile, additive=True)
+    return Response(name, label, "latency", "ms", 1e3, margin, percentile=percentile)
 
 
 def _latencies() -> list[Response]:
@@ -141,7 +142,7 @@ def _latencies() -> list[Response]:
     for protocol, label in (("http", "HTTP/1.1"), ("grpc", "gRPC")):
         responses += [_latency(f"{protocol}_", q, f", {label}") for q in PERCENTILES.values()]
     mean = Margin(0.05, LATENCY_FLOOR_S)
-    responses.append(Response("latency_mean_s", "mean latency", "latency", "ms", 1e3, mean, additive=True))
+    responses.append(Response("latency_mean_s", "mean latency", "latency", "ms", 1e3, mean))
     responses.append(Response("latency_max_s", "largest latency (depends on N)", "quality", "ms", 1e3))
     return responses
 
@@ -173,7 +174,6 @@ def _used(part: SystemPart, suffix: str, label: str, unit: str, scale: float) ->
         Margin(0.10),
         part.optional,
         part=part,
-        additive=unit.endswith(("/request", "/GiB")),
     )
 
 

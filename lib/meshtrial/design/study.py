@@ -20,7 +20,7 @@ from meshtrial.design.settings import DEPLOYMENT_MODES
 from meshtrial.errors import UsageError
 from meshtrial.margin import Margin
 from meshtrial.typed import read
-from meshtrial.vocabulary import BETWEEN, Correction, OwnFailures, Scale
+from meshtrial.vocabulary import BETWEEN, Correction, OwnFailures, Scale, Unit
 
 if TYPE_CHECKING:
     Loads: TypeAlias = tuple[Load, ...]
@@ -161,6 +161,8 @@ class Study:
     stopping: Mapping[str, Value]
     sessions: int  # stretches of time in which whole blocks run; between them everything ends
     session_gap_s: float  # from the end of one session to the beginning of the next, at least
+    # With this many sessions or places, sessions are the unit of inference; 0 in plans whose unit is always the block
+    unit_sessions: int = 0
     alpha: float = 0.05
     contrasts: tuple[Contrast, ...] = ()
     gates: Gates = Gates()
@@ -206,6 +208,10 @@ class Study:
         """The settings that the study was built from; empty for a study that was built otherwise."""
         given = self.options.get("parameters")
         return given if isinstance(given, Mapping) else {}
+
+    def unit(self, sessions: int) -> Unit:
+        """Return the unit of inference for this number of sessions or places."""
+        return "session" if 0 < self.unit_sessions <= sessions else "block"
 
     @property
     def may_stop_early(self) -> bool:

@@ -43,6 +43,7 @@ TABS = {
         "Run by run": "figures.strip",
         "CPU and memory": "figures.resources",
         "Order and drift": "figures.drift",
+        "By session": "figures.sessions",
         "Validity": "tables.validity",
     },
     "One run": {

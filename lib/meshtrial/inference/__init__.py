@@ -23,7 +23,7 @@ from meshtrial.inference.diagnosis import same_versions, varying_versions
 from meshtrial.inference.rows import LoadFamilies
 from meshtrial.records.columns import VERDICTS, kinds, read_frame, verdict_frame
 from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
-from meshtrial.records.parts import place_of_block
+from meshtrial.records.parts import session_of_block
 from meshtrial.records.schema import RunRecord, VerdictRow
 from meshtrial.records.store import StudyStore, write_json
 from meshtrial.records.tables import include, is_result, runs_table
@@ -31,18 +31,18 @@ from meshtrial.vocabulary import QUALIFIERS, VerdictLabel
 
 STOPPING = "stopping.json"
 _LABELS = {name: response.label for name, response in REGISTRY.items()}  # a recorded row may have a former label
-_WORDS = ("label", "sentence", "mde", "blocks_needed", "warnings")
+_WORDS = ("label", "sentence", "mde", "blocks_needed", "warnings", "sessions")
 
 
 def infer(
-    plan: Plan, records: Sequence[RunRecord], places: Mapping[int, str] | None = None
+    plan: Plan, records: Sequence[RunRecord], environment: Mapping[str, Any] | None = None
 ) -> tuple[pl.DataFrame, list[VerdictRow]]:
     """Return the run table and every row at the stopping rule's error rate; until the plan ends, without a verdict.
 
-    `places` has the place of each block, if the study was divided and merged.
+    The `environment` has the places of a study that was divided and merged.
     """
     table = runs_table(plan, records)
-    return table, judge(plan, plan, records, table, places)
+    return table, judge(plan, plan, records, table, environment or {})
 
 
 def judge(
@@ -50,18 +50,19 @@ def judge(
     asked: Plan,  # the same treatments, loads and runs
     records: Sequence[RunRecord],
     table: pl.DataFrame,  # the run table of these records
-    places: Mapping[int, str] | None = None,  # as in `infer`
+    environment: Mapping[str, Any],  # as in `infer`
 ) -> list[VerdictRow]:
     """Return the rows of a plan's records under the margins, error rate and contrasts of another plan, or its own."""
     finished = blocks_in_a_row(plan, records)
     alpha = decide(plan, records, finished).alpha
     if asked.study.alpha != plan.study.alpha:
         alpha *= asked.study.alpha / plan.study.alpha
+    sessions = session_of_block(plan, environment)
     mixed = (*varying_versions(records), *same_versions(records))
     rows: list[VerdictRow] = []
     for load in asked.study.loads:
         inclusion = include(plan, records, load.label)
-        rows += LoadFamilies(asked, table, load.label, inclusion, alpha, places or {}).verdict_rows()
+        rows += LoadFamilies(asked, table, load.label, inclusion, alpha, sessions).verdict_rows()
     rows = [replace(row, warnings=(*row.warnings, *mixed)) for row in rows]
     if ended(plan, records):
         return rows
@@ -82,7 +83,7 @@ def analyse(store: StudyStore) -> StudyData:
 
 def infer_recorded(store: StudyStore, records: Sequence[RunRecord]) -> tuple[pl.DataFrame, list[VerdictRow]]:
     """Analyse the records of a folder, whatever analysis lies beside them."""
-    return infer(store.plan, records, place_of_block(store.plan, store.environment))
+    return infer(store.plan, records, store.environment)
 
 
 def read_study(store: StudyStore) -> StudyData:
@@ -119,6 +120,8 @@ def _read_table(store: StudyStore, name: str, schema: Mapping[str, Any]) -> pl.D
     table = read_frame(path, again)
     if table.schema.get("response") == pl.String:
         table = table.with_columns(pl.col("response").map_elements(current_responses, pl.String))
+    if "counted" in schema and "counted" not in table.schema:  # earlier verdicts are of blocks
+        table = table.with_columns(counted=pl.lit("blocks"), sessions=pl.lit(1, pl.Int64)).select(*schema)
     if {"response", "label"} <= table.schema.keys():
         table = table.with_columns(pl.col("response").replace_strict(_LABELS, default=pl.col("label")).alias("label"))
     if table.schema != pl.Schema(schema):
@@ -140,7 +143,7 @@ def read_verdicts(store: StudyStore) -> list[dict[str, Any]]:
 
 
 def claim(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row of verdicts without its words and its advice for a new study, which another version may change."""
+    """Return a row of verdicts without its words, its advice and its context, which another version may change."""
     qualifier = row["qualifier"] if row["qualifier"] in QUALIFIERS else ""
     codes = [warning["code"] for warning in row["warnings"]]
     return {name: value for name, value in row.items() if name not in _WORDS} | {"qualifier": qualifier, "codes": codes}

@@ -12,6 +12,8 @@ moves between sessions, its ratio moves too, so differences are compared as well
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,13 +22,16 @@ from typing import Any
 import numpy as np
 
 from meshtrial import stats
+from meshtrial.design.plan import Plan
 from meshtrial.design.responses import REGISTRY, applies
 from meshtrial.design.study import Contrast
-from meshtrial.errors import UsageError
-from meshtrial.inference.values import FloatArray, LoadBlocks
+from meshtrial.errors import MeshtrialError, UsageError
+from meshtrial.inference import read_study
+from meshtrial.inference.values import FloatArray, LoadBlocks, block_effects
 from meshtrial.margin import Margin
 from meshtrial.records.dataset import StudyData
-from meshtrial.records.store import write_json
+from meshtrial.records.schema import VerdictRow
+from meshtrial.records.store import PLAN, StudyStore, write_json
 from meshtrial.vocabulary import VerdictLabel
 
 LEAST_BLOCKS = 2
@@ -114,17 +119,43 @@ def compare(studies: Sequence[StudyData]) -> tuple[Between, ...]:
 def of_one_question(studies: Sequence[StudyData]) -> tuple[list[StudyData], list[StudyData]]:
     """Return the studies with the newest one's study, treatments, loads and backend, oldest first; and the others."""
 
-    def question(data: StudyData) -> tuple[Any, ...]:
-        study = data.plan.study
-        names = tuple(treatment.name for treatment in study.treatments)
-        return study.name, study.backend, study.app, names, tuple(load.label for load in study.loads)
-
     ordered = sorted(studies, key=lambda data: data.began_unix_s or 0.0)
     if not ordered:
         return [], []
-    asked = question(ordered[-1])
-    same = [data for data in ordered if question(data) == asked]
-    return same, [data for data in ordered if question(data) != asked]
+    asked = _question(ordered[-1].plan)
+    same = [data for data in ordered if _question(data.plan) == asked]
+    return same, [data for data in ordered if _question(data.plan) != asked]
+
+
+def _question(plan: Plan) -> tuple[Any, ...]:
+    study = plan.study
+    names = tuple(treatment.name for treatment in study.treatments)
+    return study.name, study.backend, study.app, names, tuple(load.label for load in study.loads)
+
+
+def earlier(data: StudyData, most: int = 10) -> list[StudyData]:
+    """Return the newest studies of the same question that lie beside this one and began before it, oldest first.
+
+    Folders that cannot be read are left out.
+    """
+    found: list[StudyData] = []
+    for path in sorted(data.path.parent.glob(f"*/{PLAN}"), reverse=True):
+        with contextlib.suppress(MeshtrialError, OSError):
+            store = StudyStore.open(path.parent)
+            if store.plan.sha256 != data.plan.sha256 and _question(store.plan) == _question(data.plan):
+                other = read_study(store)
+                found += [other] if (other.began_unix_s or math.inf) < (data.began_unix_s or 0.0) else []
+        if len(found) == most:
+            break
+    return found[::-1]
+
+
+def estimate_in(data: StudyData, row: VerdictRow) -> float | None:
+    """Return a study's mean effect of a contrast, on the scale of a row's verdict; None if the study lacks it."""
+    values = _values(data, row.load, row.response, row.treatment, row.baseline)
+    scale: stats.Scale = "difference" if row.by_difference else "ratio"
+    effect = effect_of(0, *values, scale) if values else None
+    return None if effect is None else float(np.exp(effect.mean)) if scale == "ratio" else effect.mean
 
 
 def differences(studies: Sequence[StudyData]) -> list[str]:
@@ -236,14 +267,11 @@ def _values(
 
 def effect_of(study: int, own: FloatArray, base: FloatArray | None, scale: stats.Scale) -> Effect | None:
     """Return one study's effect from its values and the baseline's; None if a ratio is not positive."""
-    if scale == "difference":
-        scaled = values = own - base if base is not None else own
-    else:
-        values = own / base if base is not None else own
-        if not (values > 0).all():
-            return None
-        scaled = np.log(values)
-    return Effect(study, values, float(scaled.mean()), float(scaled.std(ddof=1) / np.sqrt(len(scaled))))
+    effects = block_effects(own, base, scale)
+    if effects is None:
+        return None
+    values = np.exp(effects) if scale == "ratio" else effects
+    return Effect(study, values, float(effects.mean()), float(effects.std(ddof=1) / np.sqrt(len(effects))))
 
 
 def _against_first(

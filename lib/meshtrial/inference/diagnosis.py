@@ -13,7 +13,7 @@ from meshtrial.design.responses import Response
 from meshtrial.design.study import Study, Treatment
 from meshtrial.inference.values import FloatArray, LoadBlocks
 from meshtrial.records.dataset import StudyData
-from meshtrial.records.parts import place_of_block
+from meshtrial.records.parts import session_of_block
 from meshtrial.records.schema import RunRecord
 
 HALVES = ("latency_p50_first_half_s", "latency_p50_second_half_s")
@@ -27,7 +27,7 @@ _CHANGE_TIME = (
 
 
 def diagnose_family(
-    runs: LoadBlocks, response: Response, study: Study, values: Mapping[str, FloatArray], places: Mapping[int, str]
+    runs: LoadBlocks, response: Response, study: Study, values: Mapping[str, FloatArray], sessions: Mapping[int, str]
 ) -> tuple[stats.Warning, ...]:
     """Return warnings about what the order of the runs and the resolution of the numbers may hide."""
     baseline, twin = study.baseline.name, study.twin.name if study.twin else None
@@ -36,7 +36,7 @@ def diagnose_family(
         return ()
     names = list(positive)
     positions, times = (runs.values(names, response.name, column) for column in ("position", "start_unix_s"))
-    at_one_level = _without_places(positive, runs.blocks, places)
+    at_one_level = _without_sessions(positive, runs.blocks, sessions)
     warnings = stats.diagnose(at_one_level, baseline, positions=positions, times=times, twin=twin)
     warnings += stats.repeated_values(np.concatenate([v[np.isfinite(v)] for v in positive.values()]))
     margin = study.margins.get(response.name)
@@ -58,7 +58,7 @@ def drift_of(data: StudyData, load: str, response: str) -> stats.Drift | None:
     values = {name: own for name, own in values.items() if np.isfinite(own).sum() >= stats.FEWEST_VALUES}
     if study.baseline.name not in values:
         return None
-    at_one_level = _without_places(values, runs.blocks, place_of_block(data.plan, data.environment))
+    at_one_level = _without_sessions(values, runs.blocks, session_of_block(data.plan, data.environment))
     return stats.drift_of(at_one_level, runs.values(list(values), response, "start_unix_s"))
 
 
@@ -67,13 +67,13 @@ def _positive(values: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
     return {name: own for name, own in values.items() if np.isfinite(own).any() and np.nanmin(own) > 0}
 
 
-def _without_places(
-    values: Mapping[str, FloatArray], blocks: Sequence[int], places: Mapping[int, str]
+def _without_sessions(
+    values: Mapping[str, FloatArray], blocks: Sequence[int], sessions: Mapping[int, str]
 ) -> Mapping[str, FloatArray]:
-    """Return the values without each place's effect on a treatment: two clusters are no machine in two states."""
-    if not places:
+    """Return the values without the effect of each session or place on a treatment: two clusters are not two states."""
+    if not sessions:
         return values
-    names = np.array([places.get(block, "") for block in blocks])
+    names = np.array([sessions.get(block, "") for block in blocks])
     at_one_level = {treatment: own.copy() for treatment, own in values.items()}
     for own in at_one_level.values():
         typical = np.nanmedian(own)

@@ -16,7 +16,6 @@ from meshtrial.errors import UsageError
 from meshtrial.inference import judge
 from meshtrial.margin import Margin
 from meshtrial.records.dataset import StudyData
-from meshtrial.records.parts import place_of_block
 from meshtrial.vocabulary import AFTER_THE_FACT, BETWEEN, CORRECTIONS, Warning
 
 _NBSP = "\u00a0"
@@ -55,7 +54,7 @@ def reanalyse(
         asked = replace(asked, contrasts=with_pairs(asked), correction="max-t")
     changes = _changes(declared, asked, baseline)
     plan = replace(data.plan, study=asked)
-    rows = judge(data.plan, plan, data.runs, data.table, place_of_block(data.plan, data.environment))
+    rows = judge(data.plan, plan, data.runs, data.table, data.environment)
     if changes:
         mark = Warning(AFTER_THE_FACT, changes)
         rows = [replace(row, exploratory=True, warnings=(mark, *row.warnings)) for row in rows]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -41,12 +41,17 @@ class LoadFamilies:
     load: str
     inclusion: Inclusion
     alpha: float
-    places: Mapping[int, str] = field(default_factory=dict)  # place of each block, if the study was divided
+    sessions: Mapping[int, str] = field(default_factory=dict)  # session or place of each block, if there are several
 
     @cached_property
     def runs(self) -> LoadBlocks:
         """The included runs, by block."""
         return LoadBlocks.of(self.table, self.load, self.inclusion.blocks)
+
+    @property
+    def session_count(self) -> int:
+        """Number of sessions or places."""
+        return len(set(self.sessions.values())) or 1
 
     def verdict_rows(self) -> list[VerdictRow]:
         """Return the rows of every response that gets a verdict, primary first."""
@@ -71,7 +76,7 @@ class LoadFamilies:
         study, values = self.plan.study, self._values(response.name)
         medians = {name: median_of(own) for name, own in values.items()}
         measured = self.runs.values(list(values), response.name)
-        warnings = (*_ranked_worst(values), *diagnose_family(self.runs, response, study, measured, self.places))
+        warnings = (*_ranked_worst(values), *diagnose_family(self.runs, response, study, measured, self.sessions))
         return [
             verdict_row(
                 result,
@@ -81,6 +86,7 @@ class LoadFamilies:
                 load=self.load,
                 family=family,
                 exploratory=response.name not in study.primary,
+                sessions=self.session_count,
                 warnings=warnings,
             )
             for family, result in self._results(response, values)
@@ -97,13 +103,14 @@ class LoadFamilies:
             if lacking and not members:
                 continue
             family = _family(self.plan.study, response, values, members, self.alpha, with_twin=index == 0)
+            family = replace(family, unit=self.plan.study.unit(self.session_count))
             for result in stats.analyse_family(
                 values,
                 family,
                 blocks=self.inclusion.blocks,
                 stopped=stopped,
                 rate_failures=rate_failures(self.inclusion) if self.plan.study.own_failures == "tested" else None,
-                places=self.places,
+                sessions=self.sessions,
             ):
                 yield name, result
 
@@ -197,6 +204,7 @@ def verdict_row(
     load: str,
     exploratory: bool,
     family: str = "",
+    sessions: int = 0,
     warnings: Sequence[stats.Warning] = (),
 ) -> VerdictRow:
     """Return a judged contrast as a row of ``verdicts.json``, for a study or a comparison.
@@ -216,6 +224,7 @@ def verdict_row(
         family=family,
         twin=result.role == "a/a",
         exploratory=exploratory,
+        sessions=sessions,
         baseline_value=medians.get(result.baseline),
         treatment_value=medians.get(result.treatment),
         p_adjusted=result.p_adjusted,
@@ -238,6 +247,7 @@ def _columns(c: stats.Comparison | None) -> dict[str, Any]:
     )
     return {
         "n_blocks": 0 if c is None else c.n,
+        "counted": f"{'block' if c is None else c.unit}s",
         "scale": "ratio" if c is None else c.scale,
         "ratio": ratio and _size(ratio.estimate),
         "ci_low": ratio and _size(ratio.low),

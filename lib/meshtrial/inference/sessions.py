@@ -1,8 +1,8 @@
 """The effect in each session of a study, and where the estimate of another session would lie.
 
-A session is a sample of the states of a machine or cluster. Its effect is the mean of its block differences: logarithms
-of ratios, or differences in the response's unit. Verdicts describe the measured sessions, and the prediction interval
-describes another one.
+A session is a sample of the states of a machine or cluster: a stretch of time, or the place of one part of a divided
+study. Its effect is the mean of its block differences: logarithms of ratios, or differences in the response's unit.
+The prediction interval describes another session.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshtrial import stats
-from meshtrial.inference.values import LoadBlocks
+from meshtrial.inference.values import LoadBlocks, block_effects
 from meshtrial.records.dataset import StudyData
+from meshtrial.records.parts import session_of_block
 from meshtrial.records.schema import VerdictRow
+from meshtrial.vocabulary import Scale
 
 
 @dataclass(frozen=True)
@@ -28,27 +30,28 @@ class SessionEffects:
     high: float | None
 
 
+def session_names(data: StudyData) -> tuple[str, ...]:
+    """Return the names of a study's sessions or places, in the order of their blocks; empty for a single one."""
+    return tuple(dict.fromkeys(session_of_block(data.plan, data.environment).values()))
+
+
 def session_effects(data: StudyData, row: VerdictRow, *, by_difference: bool) -> SessionEffects:
-    """Return the effect of a verdict row in each session, as a ratio or as a difference."""
-    names = [row.treatment, row.baseline]
-    included = set(data.inclusions[row.load].blocks)
+    """Return the effect of a verdict row in each session, as a ratio or as a difference, of the values as measured."""
+    scale: Scale = "difference" if by_difference else "ratio"
+    names, sessions = [row.treatment, row.baseline], session_of_block(data.plan, data.environment)
+    included = data.inclusions[row.load].blocks
     means: list[float | None] = []
     counts = []
-    for session in data.plan.sessions:
-        blocks = [block for block in session if block in included]
+    for session in session_names(data):
+        blocks = [block for block in included if sessions[block] == session]
         complete = LoadBlocks.of(data.table, row.load, blocks).complete(names, row.response)
         treated, base = complete.values(names, row.response).values()
+        effects = block_effects(treated, base, scale)
         counts.append(len(complete.blocks))
-        if by_difference:
-            differences = treated - base
-        else:
-            is_positive = bool(len(treated)) and bool((treated > 0).all() and (base > 0).all())
-            differences = np.log(treated / base) if is_positive else treated[:0]
-        means.append(float(differences.mean()) if len(differences) else None)
+        means.append(None if effects is None or not len(effects) else float(effects.mean()))
     ends = stats.next_session([mean for mean in means if mean is not None], data.plan.study.alpha)
-    low, high = (None, None) if ends is None else (float(ends[0]), float(ends[1]))
-    if by_difference:
-        return SessionEffects(tuple(means), tuple(counts), low, high)
-    estimates = tuple(None if mean is None else float(np.exp(mean)) for mean in means)
-    low, high = (None if end is None else float(np.exp(end)) for end in (low, high))
-    return SessionEffects(estimates, tuple(counts), low, high)
+    values = [*means, *((None, None) if ends is None else ends.tolist())]
+    if scale == "ratio":
+        values = [None if value is None else float(np.exp(value)) for value in values]
+    *estimates, low, high = values
+    return SessionEffects(tuple(estimates), tuple(counts), low, high)

@@ -11,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from meshtrial.records.dataset import StudyData
+from meshtrial.vocabulary import Scale
 
 FloatArray = NDArray[np.float64]
 
@@ -56,6 +57,17 @@ class LoadBlocks:
         arrays = [array for response in responses for array in self.values(treatments, response).values()]
         whole = np.logical_and.reduce([np.isfinite(array) for array in arrays])
         return replace(self, blocks=tuple(block for block, ok in zip(self.blocks, whole, strict=True) if ok))
+
+
+def block_effects(own: FloatArray, base: FloatArray | None, scale: Scale) -> FloatArray | None:
+    """Return one effect per block, logarithms of ratios or differences; without a baseline, of the level itself.
+
+    None if a ratio is not positive. The mean of these is the effect of a session, a place or a study.
+    """
+    if scale == "difference":
+        return own if base is None else own - base
+    ratios = own if base is None else own / base
+    return np.log(ratios) if (ratios > 0).all() else None
 
 
 def included_blocks(data: StudyData, load: str) -> LoadBlocks:

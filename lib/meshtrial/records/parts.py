@@ -112,9 +112,12 @@ def places(plan: Plan, environment: Mapping[str, Any]) -> tuple[Site, ...]:
     return tuple(several)
 
 
-def place_of_block(plan: Plan, environment: Mapping[str, Any]) -> dict[int, str]:
-    """Return the name of the place of each block; empty for a study that was run in one place."""
-    return {block: place.name for place in places(plan, environment) for block in place.blocks}
+def session_of_block(plan: Plan, environment: Mapping[str, Any]) -> dict[int, str]:
+    """Return the name of the session or place of each block; empty for a study of one session in one place."""
+    if merged := places(plan, environment):
+        return {block: place.name for place in merged for block in place.blocks}
+    sessions = enumerate(plan.sessions, start=1) if plan.study.sessions > 1 else ()
+    return {block: f"session {number}" for number, blocks in sessions for block in blocks}
 
 
 def _refused(recorded: object) -> RecordError:

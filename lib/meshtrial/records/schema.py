@@ -213,7 +213,11 @@ class VerdictRow:
     ] = ""
     twin: Annotated[bool, "whether this is the study's own A/A test: the baseline deployed a second time"]
     exploratory: Annotated[bool, "whether the response was not declared primary, so the verdict is a hint"]
-    n_blocks: Annotated[int, "complete blocks compared; for unpaired runs, the number of runs of the smaller treatment"]
+    n_blocks: Annotated[int, "units compared: complete blocks, sessions, or runs of the smaller treatment"]
+    counted: Annotated[str, "what is compared and counted: `blocks`, `sessions` (means of their blocks) or `runs`"] = (
+        "blocks"
+    )
+    sessions: Annotated[int, "sessions or places over which the blocks are spread; 0 if unknown, as in files"] = 1
     verdict: Annotated[
         VerdictLabel, "a word of the verdict table in docs/method.md; `provisional` until the study is finished"
     ]

@@ -17,10 +17,13 @@ from typing import Literal
 from meshtrial import stats
 from meshtrial.design.responses import MARKED
 from meshtrial.inference import ended
+from meshtrial.inference.between import earlier, estimate_in
 from meshtrial.inference.diagnosis import drift_of
+from meshtrial.inference.elasticity import elasticity
+from meshtrial.inference.sessions import session_effects, session_names
 from meshtrial.records import builds
 from meshtrial.records.dataset import StudyData
-from meshtrial.records.parts import part_of
+from meshtrial.records.parts import part_of, places
 from meshtrial.records.schema import MACHINE_GATES, RunRecord, VerdictRow
 from meshtrial.records.tables import Inclusion, is_result
 from meshtrial.report import frames, wording
@@ -387,21 +390,23 @@ def _blocks(rows: Sequence[VerdictRow]) -> Check:
     """Whether differences of neighbouring blocks resemble each other, which invalidates every exact test."""
     judged = [row for row in rows if row.n_blocks and not row.twin]
     most = max((row.n_blocks for row in rows), default=0)
+    counted = judged[0].counted if judged else "blocks"
     if most < stats.FEWEST_BLOCKS:
-        return Check("blocks", "unknown", str(most), f"of the {stats.FEWEST_BLOCKS} blocks that this check needs", "")
-    dependent, places = (
+        needs = f"of the {stats.FEWEST_BLOCKS} {counted} that this check needs"
+        return Check("blocks", "unknown", str(most), needs, "")
+    dependent, differing = (
         sum(wording.warned(row, code) for row in judged) for code in ("dependent-blocks", "places-differ")
     )
     refused = sum(row.verdict is VerdictLabel.DEPENDENT for row in judged)
-    number = str(dependent), f"of {number_of(len(judged), 'contrast')} depend on the previous block"
-    sentence = f"{places} differ between places" if places else ""
+    number = str(dependent), f"of {number_of(len(judged), 'contrast')} depend on the previous {counted[:-1]}"
+    sentence = f"{differing} differ between places or sessions" if differing else ""
     if refused:
         sentence = f"{refused} therefore have no verdict"
     if dependent:
-        advice = "pause longer between blocks in a new study, or run more of them"
+        advice = f"pause longer between {counted} in a new study, or run more of them"
         return Check("blocks", "problem" if refused else "attention", *number, sentence, advice)
-    advice = "read the result of each place separately" if places else ""
-    return Check("blocks", "attention" if places else "fine", *number, sentence, advice)
+    advice = "read the result of each place or session separately" if differing else ""
+    return Check("blocks", "attention" if differing else "fine", *number, sentence, advice)
 
 
 def _power(data: StudyData, rows: Sequence[VerdictRow]) -> Check:
@@ -413,7 +418,10 @@ def _power(data: StudyData, rows: Sequence[VerdictRow]) -> Check:
         middles += sized[len(sized) // 2 : len(sized) // 2 + 1]
     is_open = [row for row in judged if row.verdict.standing == "open"]
     needed = max((row.blocks_needed or 0 for row in is_open), default=0)
-    advice = f"a new study of {block_count(needed)} blocks would probably settle the open contrasts" if needed else ""
+    counted = is_open[0].counted if is_open else "blocks"
+    advice = (
+        f"a new study of {block_count(needed)} {counted} would probably settle the open contrasts" if needed else ""
+    )
     if not middles:
         return Check("power", "unknown", "", "", "there is no verdict yet", advice, tuple(_error_level(data)))
     largest = max(middles, key=lambda row: _in_margins(row, row.mde))
@@ -458,10 +466,15 @@ _ONE_SESSION = (
     "An interval describes this session only. How much the result changes on another day, or in another state of the "
     "machine, is shown by more sessions (the parameter sessions) or by another study (meshtrial compare)."
 )
-_SESSIONS = (
-    "An interval describes the sessions of this study. With three or more, the table of sessions predicts what another "
-    "one would show."
+_TRAVELS = (
+    "Which number holds elsewhere: the ratio agreed between machines as long as no treatment was near its limit, where "
+    "ratios of latency grow. The added amount belongs to this machine and this session."
 )
+_SESSIONS = {
+    "block": "An interval describes the sessions of this study. With three or more, the table of sessions predicts "
+    "what another one would show.",
+    "session": "The session is the unit: an interval describes sessions like these.",
+}
 _ALWAYS = (
     "Inconclusive means that this study cannot decide. Equivalent means that the effect lies within the margin, which "
     "is a choice made in the plan.",
@@ -469,9 +482,55 @@ _ALWAYS = (
 )
 
 
-def _session_text(data: StudyData) -> str:
-    count = data.plan.study.sessions
-    return "one session; another may differ" if count == 1 else f"{count} sessions"
+def _first_response(data: StudyData) -> list[VerdictRow]:
+    """Return the compared rows of the first primary response."""
+    rows = [row for row in frames.contrasts(data, primary=True).rows if row.n_blocks and not row.twin]
+    return [row for row in rows if row.response == rows[0].response]
+
+
+def _range_of(data: StudyData, row: VerdictRow, low: float | None, high: float | None) -> str:
+    contrast = f"{row.treatment} against {row.baseline}{frames.at(data, row.load)}"
+    return f"{wording.range_of_effect(row, low, high)} in {wording.short_label(row.response)} for {contrast}"
+
+
+def _predictions(data: StudyData) -> list[str]:
+    """Return what another session would show, for each contrast of the first primary response."""
+    found = [(row, session_effects(data, row, by_difference=row.by_difference)) for row in _first_response(data)]
+    return [_range_of(data, row, one.low, one.high) for row, one in found if one.low is not None]
+
+
+def _earlier(data: StudyData) -> list[str]:
+    """Return what earlier studies of the same question in the same folder found, for each of these contrasts."""
+    studies, texts = earlier(data), []
+    for row in _first_response(data) if studies else ():
+        estimates = [one for study in studies if (one := estimate_in(study, row)) is not None]
+        if estimates:
+            before = number_of(len(estimates), "earlier session")
+            texts.append(f"{before} here showed {_range_of(data, row, min(estimates), max(estimates))}")
+    return texts
+
+
+def _elasticities(data: StudyData) -> list[str]:
+    """Return a sentence on whether what is added grows with the level of the block, where that can be estimated."""
+    texts = []
+    for load, name in ((load.label, name) for load in data.plan.study.loads for name in data.plan.study.primary):
+        if (found := elasticity(data, load, name)) is not None:
+            middle, low, high = (wording.number(value, 2) for value in (found.slope, found.low, found.high))
+            texts.append(f"{middle} ({low} to {high}) in {wording.short_label(name)}{frames.at(data, load)}")
+    if not texts:
+        return []
+    return [
+        f"Elasticity of what is added to the level of its block: {wording.listing(texts)}. 0 is a constant amount, "
+        "1 an amount in proportion to the level."
+    ]
+
+
+def _session_text(data: StudyData) -> list[str]:
+    """Return how many sessions there are and what is known of others: first in short, then for further contrasts."""
+    count, noun = len(session_names(data)), "places" if places(data.plan, data.environment) else "sessions"
+    others = [f"another would show {text}" for text in _predictions(data)] if count else _earlier(data)
+    first = f"{count} {noun}" if count else "one session" if others else "one session; another may differ"
+    return ["; ".join([first, *others[:1]]), *others[1:]]
 
 
 def limits(data: StudyData) -> Check:
@@ -482,7 +541,8 @@ def limits(data: StudyData) -> Check:
     parts += ["reference data planes, not a mesh", "one machine"] if local else ["this cluster", "this load"]
     if own:
         parts.append(f"own builds of {wording.listing(own) if len(own) < 3 else number_of(len(own), 'treatment')}")
-    parts += [_session_text(data), *(f"{name} not reported" for name in absent)]
+    session, *further = _session_text(data)
+    parts += [session, *(f"{name} not reported" for name in absent)]
     details = [
         f"{program} reports that it is not a release ({word}), in {wording.listing(treatments)}. Such a build may cost "
         "several times as much as a release, and these results do not apply to one. Measure a release."
@@ -495,7 +555,10 @@ def limits(data: StudyData) -> Check:
         f"The verdicts are valid for the measured loads ({rates}). They do not predict latency at another rate.",
         *absent.values(),
         *_percentiles(data),
-        _SESSIONS if study.sessions > 1 else _ONE_SESSION,
+        _SESSIONS[study.unit(count)] if (count := len(session_names(data))) else _ONE_SESSION,
+        *(f"{text[:1].upper()}{text[1:]}." for text in further),
+        _TRAVELS,
+        *_elasticities(data),
         *_ALWAYS,
     ]
     check = Check("limits", "problem" if debug else "fine", "", "", "; ".join(parts), details=tuple(details))

@@ -105,7 +105,6 @@ class Contrasts:
     # (load, response, treatment) of rows without a verdict because valid runs did not record the response.
     unreported: frozenset[tuple[str, str, str]] = frozenset()
     sample_floor: float = 0.0  # number of a run's requests that must lie beyond a percentile
-    counted: str = "blocks"  # the unit of `n_blocks`: blocks or runs
 
     def where(self, condition: Callable[[VerdictRow], bool]) -> Contrasts:
         """Return these contrasts with only the rows that meet a condition."""
@@ -124,6 +123,11 @@ class Contrasts:
     def confidence(self) -> float | None:
         """The most frequent confidence of the intervals, or None if there are no intervals."""
         return next(iter(multimode(row.confidence for row in self.rows if row.confidence is not None)), None)
+
+    @cached_property
+    def counted(self) -> str:
+        """What `n_blocks` counts: blocks, sessions or runs."""
+        return next((row.counted for row in self.rows if row.n_blocks), "blocks")
 
     @cached_property
     def blocks(self) -> int | None:

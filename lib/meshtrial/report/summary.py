@@ -138,12 +138,9 @@ def _answer(one: Judged, outcome: GateOutcome) -> str:
     return one.broken or ("passes" if outcome.rules else "–")
 
 
-def junit(name: str, outcome: GateOutcome, counted: str = "blocks") -> str:
-    """Return JUnit XML with one test case per primary contrast: failed if the gate fires, skipped if inconclusive.
-
-    ``counted`` is the unit of the rows' ``n_blocks``: blocks or runs.
-    """
-    cases = [_case(name, one, counted) for one in outcome.judged]
+def junit(name: str, outcome: GateOutcome) -> str:
+    """Return JUnit XML with one test case per primary contrast: failed if the gate fires, skipped if inconclusive."""
+    cases = [_case(name, one) for one in outcome.judged]
     if outcome.fired and not cases:
         cases = [_element("testcase", classname=name, name="primary contrasts")]
         cases[0].append(_element("failure", outcome.line, message=outcome.line, type="missing"))
@@ -161,12 +158,12 @@ def junit(name: str, outcome: GateOutcome, counted: str = "blocks") -> str:
     return f"{_XML}{ElementTree.tostring(top, encoding='unicode')}\n"
 
 
-def _case(suite: str, one: Judged, counted: str) -> ElementTree.Element:
+def _case(suite: str, one: Judged) -> ElementTree.Element:
     declared = one.declared
     classname = f"{suite}.{declared.load}" if declared.load else suite
     label = f"{declared.treatment} against {declared.baseline}: {declared.response.label}"
     case = _element("testcase", classname=classname, name=label)
-    text = in_words(one.row, counted) if one.row else f"{one}."
+    text = in_words(one.row) if one.row else f"{one}."
     if one.broken:
         case.append(_element("failure", text, message=f"{one.sentence} ({one.broken})", type=one.word))
     elif not one.word.conclusive:

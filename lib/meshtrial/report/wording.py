@@ -274,7 +274,25 @@ def effect_interval(row: VerdictRow) -> str:
 def effect_in_full(row: VerdictRow) -> str:
     """Format the effect with its interval, without it if the interval has no end or is the same text."""
     text, ends = effect(row), effect_interval(row)
-    return text if ends in (text, UNKNOWN) else f"{text} ({ends})"
+    return text if ends in (text, UNKNOWN) else f"{text} ({ends}{interval_mark(row)})"
+
+
+def interval_mark(row: VerdictRow) -> str:
+    """Return a note if an interval is too narrow although its verdict holds: the effect is large, and blocks depend."""
+    is_marked = warned(row, "dependent-blocks") and row.verdict.different
+    return f", too narrow because {row.counted} depend" if is_marked else ""
+
+
+def range_of_effect(row: VerdictRow, low: float | None, high: float | None) -> str:
+    """Format a range of effects on the scale of a row's verdict."""
+    return interval_in_unit(row.response, low, high) if row.by_difference else change_interval(low, high)
+
+
+def within(row: VerdictRow) -> str:
+    """Return the sessions for which an interval of blocks holds, or nothing: `` in this session``."""
+    if row.counted != "blocks" or not row.sessions:
+        return ""
+    return " in this session" if row.sessions == 1 else " in these sessions"
 
 
 def other_effect(row: VerdictRow) -> str:

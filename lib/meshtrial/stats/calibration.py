@@ -171,6 +171,8 @@ def _adjusted(values: FloatArray, pairs: Sequence[tuple[int, int]]) -> FloatArra
 
 
 SESSIONS, SPREADS = (3, 4, 5, 6, 10), (0.0, 0.02, 0.04, 0.07)
+# How sessions differ where they are not normal, and the least coverage of the prediction that is stated for it.
+ODD_SESSIONS = {"heavy tails": 0.925, "skew": 0.925, "two states": 0.90, "wander": 0.88}
 ARMS = 5
 PAIRS = tuple(combinations(range(ARMS), 2))
 
@@ -468,6 +470,78 @@ def sessions(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult
     for k in SESSIONS:
         cell = f"session after {k} others, heavy tails and shocks"
         yield check_row("2 prediction", cell, "at least", 0.935, _next_held(usual, k))
+    for name, least in ODD_SESSIONS.items():
+        estimates = wander + 0.04 * _odd_sessions(name, wander.shape, rng)
+        for k in SESSIONS:
+            cell = f"session after {k} others, spread 4% with {name}"
+            yield check_row("limit: prediction", cell, "at least", least, _next_held(estimates, k))
+
+
+def _odd_sessions(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
+    """Draw effects of sessions (repetitions, sessions) that are not normal, with a standard deviation of one."""
+    if name == "heavy tails":
+        return rng.standard_t(3, shape) / math.sqrt(3)
+    if name == "skew":
+        return rng.exponential(1.0, shape) - 1
+    if name == "two states":
+        return np.where(rng.random(shape) < 0.5, 1.0, -1.0)
+    return np.cumsum(rng.normal(0.0, 1.0, shape), axis=1)
+
+
+def units(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
+    """Sessions whose effects differ: errors and coverage with the session as the unit, and with the block.
+
+    Each treatment has an effect of its own in every session, so the truth is that nothing differs in the long
+    run. The intervals of blocks describe the drawn sessions only, and must fail where sessions differ.
+    """
+    size, blocks = max(20, repetitions // _SCALAR_SHARE), 4
+    quiet = Noise(ar_sd=0.02, tail_sd=0.01, drift=0.02, shock_rate=0.0)
+    for k, spread in product((6, 8, 10), (0.0, 0.04, 0.07)):
+        own = rng.normal(0.0, spread / math.sqrt(2), (size, k, 1, ARMS))
+        values = simulate(np.zeros(ARMS), k * blocks, size, rng, noise=quiet).reshape(size, k, blocks, ARMS) + own
+        means, of_blocks = values.mean(axis=2), values.reshape(size, k * blocks, ARMS)
+        cell = f"{k} sessions as the unit, spread {spread:.0%}"
+        wrong = _any_called(_adjusted(means, PAIRS))
+        yield check_row("3 family-wise error", f"{cell}, 10 pairs", "at most", ALPHA, wrong)
+        held = [hodges_lehmann_rows(one[:, :, 1] - one[:, :, 0], ALPHA).holds(0.0) for one in (means, of_blocks)]
+        yield check_row("2 coverage", cell, "at least", 1 - ALPHA, held[0])
+        if spread:
+            cell = f"{k} sessions with blocks as the unit, spread {spread:.0%}: intervals that miss"
+            yield check_row("5 negative control", cell, "more than", 0.2, ~held[1])
+
+
+def proportional(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
+    """Which number holds beyond its session, for a cost in proportion to the level, and for a constant cost.
+
+    The level wanders (AR 0.8, sd 8 %). The interval of the added amount misses the long-run value of a proportional
+    cost, and the interval of the ratio that of a constant cost. The long-run value is the pseudomedian of independent
+    blocks.
+    """
+    noise = Noise(tail_sd=0.02, shock_rate=0.0, drift=0.0)
+    for times, blocks in product((2.0, 4.0), (10, 16)):
+        effects = np.where(np.arange(TREATMENTS) == 1, math.log(times), 0.0)
+        far = np.exp(simulate(effects, 1, 100_000, rng, noise=noise))[:, 0]
+        values = simulate(effects, blocks, repetitions, rng, noise=noise)
+        runs = np.exp(values)
+        added = hodges_lehmann_rows(runs[:, :, 1] - runs[:, :, 0], ALPHA)
+        ratio = hodges_lehmann_rows(values[:, :, 1] - values[:, :, 0], ALPHA)
+        cell = f"cost x{times:g} in proportion to the level, n = {blocks}"
+        yield check_row("2 coverage", f"{cell}, ratio", "at least", 1 - ALPHA, ratio.holds(math.log(times)))
+        missed = ~added.holds(_pseudomedian(far[:, 1] - far[:, 0]))
+        yield check_row("limit", f"{cell}: intervals of the added amount that miss", "more than", ALPHA, missed)
+        # The third treatment has no cost of its own: it is given a constant one.
+        constant, long_run = runs[:, :, 2] + times - 1, np.log((far[:, 2] + times - 1) / far[:, 0])
+        added = hodges_lehmann_rows(constant - runs[:, :, 0], ALPHA)
+        ratio = hodges_lehmann_rows(np.log(constant / runs[:, :, 0]), ALPHA)
+        cell = f"constant cost of {times - 1:g} times the level, n = {blocks}"
+        yield check_row("2 coverage", f"{cell}, added amount", "at least", 1 - ALPHA, added.holds(times - 1))
+        missed = ~ratio.holds(_pseudomedian(long_run))
+        yield check_row("limit", f"{cell}: intervals of the ratio that miss", "more than", ALPHA, missed)
+
+
+def _pseudomedian(independent: FloatArray) -> float:
+    """Return the median of averages of two independent values."""
+    return float(np.median((independent[::2] + independent[1::2]) / 2))
 
 
 def levels(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
@@ -713,7 +787,7 @@ _WANDERING = ("ARMA(1,1)", "random walk")
 CHECKS: tuple[Callable[[np.random.Generator, int], Iterator[CheckResult]], ...] = (
     false_positives, coverage, errors_at_the_margin, power, negative_control, stopping_rules, limits, agreement,
     own_states, foreign_load, regimes, extended, planned_power, materiality, gate, families, scales, sessions,
-    levels, months, budgets, slopes, own_failures,
+    levels, months, budgets, slopes, own_failures, units, proportional,
 )  # fmt: skip
 
 # Share of the repetitions for checks that take milliseconds per study.

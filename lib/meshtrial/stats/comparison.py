@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from meshtrial.vocabulary import Scale, Warning
+from meshtrial.vocabulary import Scale, Unit, Warning
 
-__all__ = ["AgainstMargin", "Comparison", "Design", "Effect", "Scale", "Warning"]
+__all__ = ["AgainstMargin", "Comparison", "Design", "Effect", "Scale", "Unit", "Warning"]
 
 
 Design = Literal["paired", "unpaired"]
@@ -62,7 +62,8 @@ class Comparison:
 
     # Paired by block: exact signed-rank test. Unpaired: exact Mann-Whitney test.
     design: Design
-    # Values compared: complete blocks (the same number twice), or runs of each treatment
+    unit: Unit
+    # Values compared: complete blocks or sessions (the same number twice), or runs of each treatment
     n_treatment: int
     n_baseline: int
     scale: Scale  # of the effect that carries the verdict, of its margin and of `mde`
@@ -72,7 +73,7 @@ class Comparison:
     baseline_median: float  # in the response's unit
     against: AgainstMargin | None  # None without a margin
     smallest_p: float  # the smallest p-value that this number of values can give
-    floor_n: int  # fewest blocks, or runs of each treatment, that can reach alpha in this family
+    floor_n: int  # fewest units that can reach alpha in this family
     # Minimum detectable effect at power 0.8, alpha/m_family and `Effect.planned_sd`: ratio - 1, or in the response's
     # unit. None below the floor, and if runs rank worst.
     mde: float | None
@@ -93,13 +94,13 @@ class Comparison:
 
     @property
     def n(self) -> int:
-        """Number of complete blocks, or runs of the smaller sample."""
+        """Number of complete blocks or sessions, or of runs of the smaller sample."""
         return min(self.n_treatment, self.n_baseline)
 
     @property
-    def unit(self) -> str:
+    def counted(self) -> str:
         """Name of what `n` counts."""
-        return "blocks" if self.design == "paired" else "runs of each treatment"
+        return "runs of each treatment" if self.unit == "run" else f"{self.unit}s"
 
     @property
     def no_effect(self) -> float:

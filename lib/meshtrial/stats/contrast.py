@@ -22,7 +22,7 @@ from scipy import special
 
 from meshtrial.errors import UsageError
 from meshtrial.margin import Margin
-from meshtrial.stats.comparison import AgainstMargin, Comparison, Design, Effect, Scale, Warning
+from meshtrial.stats.comparison import AgainstMargin, Comparison, Design, Effect, Scale, Unit, Warning
 from meshtrial.stats.intervals import RankInterval, hodges_lehmann, hodges_lehmann_two, middle_of
 from meshtrial.stats.multiplicity import smallest_n, smallest_n_unpaired
 from meshtrial.stats.power import blocks_for_difference, blocks_for_equivalence, detectable_effect, upper_sd
@@ -131,7 +131,7 @@ class _Test:
 
 
 def _comparison(
-    design: Design,
+    unit: Unit,
     treatment: FloatArray,
     baseline: FloatArray,
     tests: Mapping[Scale, _Test],
@@ -143,6 +143,7 @@ def _comparison(
 ) -> Comparison:
     """Return the result as ratios, or in the response's unit."""
     provisional, as_ratio = smallest_p > asked.alpha / asked.m_floor, asked.scale == "ratio"
+    design: Design = "unpaired" if unit == "run" else "paired"
     typical = middle_of(np.sort(baseline[np.isfinite(baseline)]))
     failed = bool(np.isinf(treatment).any() or np.isinf(baseline).any())
     mde = None if detectable is None or provisional or failed else detectable * tests[asked.scale].effect.planned_sd
@@ -151,6 +152,7 @@ def _comparison(
         ratio = replace(ratio, estimate=_exp(ratio.estimate), low=_exp(ratio.low), high=_exp(ratio.high))
     return Comparison(
         design=design,
+        unit=unit,
         n_treatment=len(treatment),
         n_baseline=len(baseline),
         scale=asked.scale,
@@ -200,13 +202,14 @@ def _grain(treatment: FloatArray, baseline: FloatArray) -> float:
     return RESOLUTION * max(float(np.abs(v[np.isfinite(v)]).max(initial=0.0)) for v in (treatment, baseline))
 
 
-def margin_differences(
-    treatment: FloatArray, baseline: FloatArray, against: AgainstMargin, *, as_ratio: bool
-) -> tuple[FloatArray, float, float]:
+Samples = Mapping[Scale, tuple[FloatArray, FloatArray]]  # values of treatment and baseline, by the scale that uses them
+
+
+def margin_differences(on: Samples, against: AgainstMargin, *, as_ratio: bool) -> tuple[FloatArray, float, float]:
     """Return the block differences that the tests against the margin use, their tie tolerance, and the bound."""
     if against.floor is not None or not as_ratio:
-        return *block_differences(treatment, baseline, "difference"), against.floor or against.high
-    return *block_differences(treatment, baseline, "ratio"), math.log1p(against.relative)
+        return *block_differences(*on["difference"], "difference"), against.floor or against.high
+    return *block_differences(*on["ratio"], "ratio"), math.log1p(against.relative)
 
 
 def block_differences(treatment: FloatArray, baseline: FloatArray, scale: Scale) -> tuple[FloatArray, float]:
@@ -256,8 +259,11 @@ def compare_paired(
     m_family: int = 1,  # contrasts tested together; sets the floor, the minimum detectable effect and the blocks needed
     # Whether the correction leaves one contrast the floor of a family of one, as max-T does
     jointly: bool = False,
+    # Values of both from which ratios are taken, if not the same: a session's geometric means
+    of_ratios: tuple[FloatArray, FloatArray] | None = None,
+    unit: Unit = "block",
 ) -> Comparison:
-    """Compare two treatments over complete blocks.
+    """Compare two treatments over complete blocks, or over sessions with their means.
 
     Raise UsageError if the samples do not match, are not finite, have fewer than 2 blocks, or are not positive on the
     ratio scale.
@@ -267,20 +273,21 @@ def compare_paired(
         raise UsageError(f"paired data need one value per block of both treatments, got {len(t)} and {len(b)}")
     if len(t) < 2:
         raise UsageError("one block shows no noise: at least 2 complete blocks are needed to compare anything")
-    _check_scale(t, b, scale)
+    on: Samples = {"difference": (t, b), "ratio": of_ratios or (t, b)}
+    _check_scale(*on["ratio"], scale)
     n, asked = len(t), _Asked(scale, margin, alpha, m_family, jointly)
     provisional = smallest_p(n) > alpha / asked.m_floor
     found = _comparison(
-        "paired",
+        unit,
         t,
         b,
-        {on: _paired_test(t, b, on, alpha, provisional) for on in _scales(t, b)},
+        {one: _paired_test(*on[one], one, alpha, provisional) for one in _scales(*on["ratio"])},
         asked,
         smallest_p=smallest_p(n),
         floor_n=smallest_n(asked.m_floor, alpha),
         detectable=detectable_effect(n, alpha=alpha, m=m_family, jointly=jointly),
     )
-    d, atol = block_differences(t, b, scale)
+    d, atol = block_differences(*on[scale], scale)
     if np.isfinite(t).all() and np.isfinite(b).all():  # infinite values have no mean
         found = replace(found, p_sign_flip=sign_flip_p(d), p_paired_t=paired_t_p(_mean(d), _sd(d), n))
     zeros = int(((np.abs(d) <= atol) & np.isfinite(t)).sum())
@@ -314,20 +321,20 @@ def _paired_warnings(c: Comparison, zeros: int) -> list[Warning]:
     n, p, p_flip, p_t = c.n, c.effect.p, c.p_sign_flip, c.p_paired_t
     if c.provisional:
         text = (
-            f"{n} blocks cannot go below p = {c.smallest_p:.3g}; a family of {c.m_floor} needs at least "
+            f"{n} {c.counted} cannot go below p = {c.smallest_p:.3g}; a family of {c.m_floor} needs at least "
             f"{c.floor_n}: run {c.floor_n - n} more"
         )
         notes.append(Warning("below-floor", text))
     elif p_flip is not None and p_t is not None and len({one <= c.alpha for one in (p, p_flip, p_t)}) > 1:
         text = (
-            f"signed-rank p = {p:.3g}, sign-flip p = {p_flip:.3g}, paired t p = {p_t:.3g}: a few blocks dominate the "
-            "mean; look at the single blocks, and measure a new, larger study before acting on this contrast"
+            f"signed-rank p = {p:.3g}, sign-flip p = {p_flip:.3g}, paired t p = {p_t:.3g}: a few {c.counted} dominate "
+            f"the mean; look at the single {c.counted}, and measure a new, larger study before acting on this contrast"
         )
         notes.append(Warning("tests-disagree", text))
     if zeros:
         text = (
-            f"{zeros} of {n} blocks show exactly no change and the test drops them: the measurement is too coarse; "
-            "use a finer quantile or counter"
+            f"{zeros} of {n} {c.counted} show exactly no change and the test drops them: the measurement is too "
+            "coarse; use a finer quantile or counter"
         )
         notes.append(Warning("zeros", text))
     return notes
@@ -355,7 +362,7 @@ def compare_unpaired(
     least, floor = smallest_p_unpaired(len(t), len(b)), smallest_n_unpaired(m_family, alpha)
     provisional = least > alpha / m_family
     found = _comparison(
-        "unpaired",
+        "run",
         t,
         b,
         {on: _unpaired_test(t, b, on, alpha, provisional) for on in _scales(t, b)},

@@ -245,7 +245,7 @@ def dependent_effects(blocks: FloatArray, cause: str) -> tuple[Warning, ...]:
 def places_differ(
     treatment: ArrayLike, baseline: ArrayLike, places: Sequence[str], *, scale: Scale = "ratio"
 ) -> tuple[Warning, ...]:
-    """Warn if an effect differs between the places that a study was divided over.
+    """Warn if an effect differs between the places or sessions over which a study was divided.
 
     Blocks remove a place's level, but not an effect of the place. If effects differ, the estimate of the contrast is a
     mixture that belongs to these places; "no effect anywhere" is still tested exactly. The test uses the Kruskal-Wallis
@@ -263,7 +263,7 @@ def places_differ(
         sizes = ", ".join(f"{len(values)} in {name}" for name, values in groups.items() if len(values))
         text = (
             f"too few blocks ({sizes}) to test at {LEVEL:.0%} whether the effect is the same everywhere: look at "
-            "each place separately"
+            "each of these separately"
         )
         return (Warning("places-too-few", text),)
     p = permuted_kruskal(nonempty)
@@ -274,7 +274,7 @@ def places_differ(
     )
     text = (
         f"the effect is not the same everywhere (Kruskal-Wallis p = {p:.2g}): {each}; the estimate is a mixture of "
-        "these places, so look at each of them, and find what differs"
+        "these, so look at each of them, and find what differs"
     )
     return (Warning("places-differ", text),)
 

@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from meshtrial.errors import UsageError
 from meshtrial.margin import Margin
-from meshtrial.stats.comparison import Comparison, Design, Scale, Warning
-from meshtrial.stats.contrast import block_differences, compare_paired, compare_unpaired, margin_differences
+from meshtrial.stats.comparison import Comparison, Design, Scale, Unit, Warning
+from meshtrial.stats.contrast import Samples, block_differences, compare_paired, compare_unpaired, margin_differences
 from meshtrial.stats.diagnostics import all_dependent, dependent_blocks, places_differ
 from meshtrial.stats.multiplicity import benjamini_hochberg, holm, step_down_max_t
 from meshtrial.stats.ranktests import FloatArray, leave_one_out_p, smallest_p
@@ -47,6 +47,7 @@ class Family:
     # Pairs of which one treatment lacks what is measured: compared by difference, whatever the scale of the others
     differences: Collection[Pair] = ()
     order_known: bool = False  # whether the caller knows the order of unpaired runs
+    unit: Unit = "block"  # of a paired family: blocks, or sessions with the means of their blocks
 
     def pairs(self, names: Sequence[str]) -> list[Pair]:
         """Return the declared pairs after checking them, or every treatment but the twin against the baseline."""
@@ -122,35 +123,67 @@ _PValues = tuple[float | None, float | None, float | None]
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """The values of a family; if paired, over complete blocks, with the place in which each block ran."""
+    """The values of a family; if paired, over complete blocks or over sessions, with the session of each block."""
 
     family: Family
     values: Mapping[str, FloatArray]
-    blocks: Sequence[Hashable] = ()
+    blocks: Sequence[Hashable] = ()  # labels of the values: blocks or sessions
     excluded: tuple[Hashable, ...] = ()
-    places: Sequence[str] = ()
+    sessions: Sequence[str] = ()
+    geometric: Mapping[str, FloatArray] | None = None  # of sessions: the means from which ratios are taken
 
     @property
     def paired(self) -> bool:
         return self.family.design == "paired"
 
     @property
-    def by_place(self) -> list[NDArray[np.bool_]]:
-        """Mask of the blocks of each place; only blocks of one place are neighbours."""
-        return [np.array([name == place for name in self.places]) for place in dict.fromkeys(self.places)]
+    def by_session(self) -> list[NDArray[np.bool_]]:
+        """Mask of the blocks of each session; only blocks of one session are neighbours."""
+        return [np.array([name == one for name in self.sessions]) for one in dict.fromkeys(self.sessions)]
+
+    def of_sessions(self) -> _Sample:
+        """Return the means of each session's blocks; infinite if a run of the session ranks worst.
+
+        The mean of logarithms of ratios is the logarithm of a ratio of geometric means.
+        """
+        masks, names = self.by_session, tuple(dict.fromkeys(self.sessions))
+        arithmetic = {name: np.array([v[mask].mean() for mask in masks]) for name, v in self.values.items()}
+        with np.errstate(divide="ignore", invalid="ignore"):  # a value that is not positive has no ratio
+            logs = {name: np.log(v) for name, v in self.values.items()}
+        geometric = {name: np.exp([v[mask].mean() for mask in masks]) for name, v in logs.items()}
+        return replace(self, values=arithmetic, geometric=geometric, blocks=names, sessions=[""] * len(names))
+
+    def on(self, scale: Scale) -> Mapping[str, FloatArray]:
+        """Return the values that a scale uses."""
+        return self.geometric if scale == "ratio" and self.geometric is not None else self.values
+
+    def samples(self, pair: Pair) -> Samples:
+        """Return the values of a pair by the scale that uses them."""
+        first, second = pair
+        ratio, difference = self.on("ratio"), self.on("difference")
+        return {"ratio": (ratio[first], ratio[second]), "difference": (difference[first], difference[second])}
 
     def compare(self, pair: Pair, m_family: int) -> Comparison | None:
         """Return one contrast, not corrected; None if a treatment is excluded or fewer than 2 blocks are complete."""
         if not set(pair) <= set(self.values) or (self.paired and len(self.blocks) < 2):
             return None
-        family, (treatment, baseline) = self.family, (self.values[name] for name in pair)
+        family, on = self.family, self.samples(pair)
+        treatment, baseline = on["difference"]
         asked = {"alpha": family.alpha, "margin": family.margin_of(pair), "scale": family.scale_of(pair)}
         if not self.paired:
             known = family.order_known
             return compare_unpaired(treatment, baseline, m_family=m_family, order_known=known, **asked)  # type: ignore[arg-type]
         # A step-up procedure does not raise the floor: equal p-values of all contrasts stay as they are.
         jointly = family.correction == "max-t"
-        return compare_paired(treatment, baseline, m_family=m_family, jointly=jointly, **asked)  # type: ignore[arg-type]
+        return compare_paired(
+            treatment,
+            baseline,
+            m_family=m_family,
+            jointly=jointly,
+            of_ratios=on["ratio"],
+            unit=family.unit,
+            **asked,  # type: ignore[arg-type]
+        )
 
     def corrected(self, pairs: Sequence[Pair], compared: Sequence[Comparison | None]) -> list[_PValues]:
         """Return the p-values of each contrast, each kind of test corrected over the family."""
@@ -168,16 +201,17 @@ class _Sample:
         tested = [pair for pair, raw in zip(pairs, p, strict=True) if raw is not None]
         if len(tested) < 2:
             return list(p)
-        values, scale_of = self.values, self.family.scale_of
-        samples = [block_differences(values[pair[0]], values[pair[1]], scale_of(pair)) for pair in tested]
+        scales = [self.family.scale_of(pair) for pair in tested]
+        pairs_on = zip(tested, scales, strict=True)
+        samples = [block_differences(*self.samples(pair)[scale], scale) for pair, scale in pairs_on]
         adjusted = dict(zip(tested, step_down_max_t(*zip(*samples, strict=True)).tolist(), strict=True))
         return [None if raw is None else max(raw, adjusted[pair]) for pair, raw in zip(pairs, p, strict=True)]
 
 
 def _complete_blocks(
-    family: Family, values: Mapping[str, FloatArray], blocks: Sequence[Hashable] | None, places: Mapping[Any, str]
+    family: Family, values: Mapping[str, FloatArray], blocks: Sequence[Hashable] | None, sessions: Mapping[Any, str]
 ) -> _Sample:
-    """Return the values over the blocks that are complete for every treatment."""
+    """Return the values over the blocks that are complete for every treatment, or over the sessions of such blocks."""
     if not values:
         return _Sample(family, {})
     shapes = {name: v.shape for name, v in values.items()}
@@ -193,8 +227,9 @@ def _complete_blocks(
         raise UsageError("a value is minus infinite; use nan for a run without a value")
     whole = ~np.logical_or.reduce([np.isnan(v) for v in values.values()])
     kept, excluded = (tuple(label for label, ok in zip(labels, mask, strict=True) if ok) for mask in (whole, ~whole))
-    kept_places = [places.get(label, "") for label in kept]
-    return _Sample(family, {name: v[whole] for name, v in values.items()}, kept, excluded, kept_places)
+    kept_sessions = [sessions.get(label, "") for label in kept]
+    sample = _Sample(family, {name: v[whole] for name, v in values.items()}, kept, excluded, kept_sessions)
+    return sample.of_sessions() if family.unit == "session" else sample
 
 
 def _p_values(c: Comparison | None) -> _PValues:
@@ -257,9 +292,10 @@ def analyse_family(
     # For every treatment, in which blocks the rate was not kept. A contrast is then `saturated` only if its two sides
     # differ in that, and otherwise `invalid`.
     rate_failures: Mapping[str, ArrayLike] | None = None,
-    # The place of each block, if the study was divided over several. Only blocks of one place are then neighbours, and
-    # a contrast that differs between places is reported.
-    places: Mapping[Any, str] | None = None,
+    # The session of each block, if the study has several: stretches of time, or places. They are the unit if the
+    # family's unit is the session. Otherwise only blocks of one session are neighbours, and effects that differ between
+    # sessions are reported.
+    sessions: Mapping[Any, str] | None = None,
     # Bucket widths of quantiles from histograms, as shares of the quantile. Intervals are widened by them.
     resolution: Mapping[str, float] | None = None,
 ) -> tuple[ContrastResult, ...]:
@@ -272,7 +308,7 @@ def analyse_family(
     kept = {name: np.asarray(v, dtype=np.float64) for name, v in values.items() if name not in stopped}
     sample = _Sample(family, kept)
     if sample.paired:
-        sample = _complete_blocks(family, sample.values, blocks, places or {})
+        sample = _complete_blocks(family, sample.values, blocks, sessions or {})
     m, aa = max(1, len(pairs)), (family.twin or "", family.baseline)
     twin, compared = sample.compare(aa, 1), [sample.compare(pair, m) for pair in pairs]
     noise = noise_floor(twin) if twin and sample.paired else None
@@ -305,9 +341,10 @@ class _Context:
 
 def _dependence(sample: _Sample) -> tuple[Warning, ...]:
     warnings: tuple[Warning, ...] = ()
-    for here in sample.by_place:
+    scale = sample.family.scale
+    for here in sample.by_session:
         # Values that are all zero have no logarithm and no slow states.
-        warnings += all_dependent([v[here] for v in sample.values.values() if v.any()], sample.family.scale)
+        warnings += all_dependent([v[here] for v in sample.on(scale).values() if v.any()], scale)
     return warnings
 
 
@@ -317,7 +354,7 @@ def _judge(
     """Judge one contrast from its corrected p-values."""
     sample, family = context.sample, context.sample.family
     scale = family.scale_of(pair)
-    dependent, places = context.dependent, tuple[Warning, ...]()
+    dependent, differing = context.dependent, tuple[Warning, ...]()
     # The twin's noise floor is known on its own scale only.
     same_scale = scale == family.scale_of((family.twin or "", family.baseline))
     floor, of_twin = (context.noise, context.twin_warnings) if same_scale else (None, ())
@@ -325,10 +362,10 @@ def _judge(
     if c is not None and context.resolution:
         c = c.widened(*(context.resolution.get(name, 0.0) for name in pair))
     if c is not None and sample.paired:
-        t, b = (sample.values[name] for name in pair)
-        of_contrast = (w for here in sample.by_place for w in dependent_blocks(t[here], b[here], scale=scale))
+        t, b = sample.samples(pair)[scale]
+        of_contrast = (w for here in sample.by_session for w in dependent_blocks(t[here], b[here], scale=scale))
         dependent = (*of_contrast, *context.dependent)
-        places = places_differ(t, b, sample.places, scale=scale)
+        differing = places_differ(t, b, sample.sessions, scale=scale)
     stopped, side = _stopped(context.stopped, pair)
     if stopped is VerdictLabel.SATURATED and pair in context.unproven:
         stopped, shared = VerdictLabel.INVALID, (*shared, context.unproven[pair])
@@ -345,8 +382,8 @@ def _judge(
     )
     warnings = shared
     if c is not None:
-        flips = influence(t, b, c, verdict, p[0], p[1], sample.blocks) if sample.paired else ()
-        warnings = (*c.warnings, *dependent, *places, *flips, *shared)
+        flips = influence(sample.samples(pair), c, verdict, p[0], p[1], sample.blocks) if sample.paired else ()
+        warnings = (*c.warnings, *dependent, *differing, *flips, *shared)
     return ContrastResult(*pair, role, c, *p, adjustment, verdict, floor, warnings)
 
 
@@ -371,7 +408,7 @@ def _unproven(
     A failure is a value of 0 or 1, tested and corrected as every difference. The signed-rank test is then the sign test
     of the blocks in which one side alone failed.
     """
-    counted = replace(family, primary=True, scale="difference", differences=(), margin=None)
+    counted = replace(family, primary=True, scale="difference", differences=(), margin=None, unit="block")
     sample = _Sample(counted, failures, range(len(next(iter(failures.values())))))
     compared = [sample.compare(pair, len(pairs)) for pair in pairs]
     unproven = {}
@@ -390,21 +427,22 @@ def _unproven(
 
 
 def influence(
-    treatment: FloatArray,
-    baseline: FloatArray,
+    on: Samples,
     comparison: Comparison,
     verdict: Verdict,
     p_adjusted: float | None,
     p_equivalence_adjusted: float | None,
     blocks: Sequence[Hashable],
 ) -> tuple[Warning, ...]:
-    """Warn if the verdict would change without a single block.
+    """Warn if the verdict would change without a single block or session.
 
     The family's correction is that of the full data. If n - 1 blocks cannot reach alpha with it, the uncorrected
     p-value is used, because a study at its floor is not fragile for that reason alone.
     """
+    treatment, baseline = on[comparison.scale]
     kept = np.isfinite(treatment) | np.isfinite(baseline)  # a block in which both rank worst decides nothing
-    treatment, baseline, blocks = treatment[kept], baseline[kept], [b for b, k in zip(blocks, kept, strict=True) if k]
+    on = {scale: (t[kept], b[kept]) for scale, (t, b) in on.items()}
+    blocks = [block for block, is_kept in zip(blocks, kept, strict=True) if is_kept]
     c, n = comparison, len(blocks)
     hidden = c.coarse and not verdict.label.conclusive
     if (
@@ -415,7 +453,7 @@ def influence(
         or p_adjusted is None
     ):
         return ()
-    d, atol = block_differences(treatment, baseline, c.scale)
+    d, atol = block_differences(*on[c.scale], c.scale)
     one_sided = bool((d > 0).all() or (d < 0).all())
     if verdict.label.different and c.effect.p <= c.alpha and one_sided and smallest_p(n - 1) * c.m_floor <= c.alpha:
         return ()  # all blocks agree, and n - 1 of them suffice
@@ -423,7 +461,7 @@ def influence(
     differs = [p * factor <= c.alpha for p in leave_one_out_p(d, "two-sided", atol)]
     equal = [False] * n
     if c.against is not None and p_equivalence_adjusted is not None:
-        x, tied, margin = margin_differences(treatment, baseline, c.against, as_ratio=c.ratio is not None)
+        x, tied, margin = margin_differences(on, c.against, as_ratio=c.ratio is not None)
         factor = _factor(c.against.p_equivalence, p_equivalence_adjusted, smallest_p(n - 1, "greater"), c)
         below = leave_one_out_p(x - margin, "less", tied)
         above = leave_one_out_p(x + margin, "greater", tied)
@@ -439,9 +477,9 @@ def influence(
         return ()
     names = ", ".join(deciding[:5])
     which = (
-        f"block {names}"
+        (names if c.unit == "session" else f"block {names}")
         if len(deciding) == 1
-        else f"any one of {len(deciding)} blocks ({names}{', ...' * (len(deciding) > 5)})"
+        else f"any one of {len(deciding)} {c.counted} ({names}{', ...' * (len(deciding) > 5)})"
     )
     text = f"without {which} the verdict would {becomes}: read its logs and checks, keep it, and plan a larger study"
     return (Warning("influential-block", text),)

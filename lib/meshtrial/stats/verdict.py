@@ -74,8 +74,9 @@ class Verdict:
     # For a difference `"material"` (shown to exceed the margin), `"below margin"` (equivalence is shown too) or
     # nothing. For `saturated` and `invalid` the side, if it is not the treatment's. For others, what the verdict lacks.
     qualifier: str
-    # Blocks (or runs of each treatment) of a new study that would probably settle an open contrast. They are never to
-    # be added to this study: adding blocks until a result is significant gives 8 to 11 % false positives.
+    # Units (blocks, sessions, or runs of each treatment) of a new study that would probably settle an open contrast.
+    # They are never to be added to this study: adding blocks until a result is significant gives 8 to 11 % false
+    # positives.
     blocks: int | None = None
 
 
@@ -100,7 +101,7 @@ def decide(
         return Verdict(VerdictLabel.INVALID, "")
     c = comparison
     if c.provisional:
-        return Verdict(VerdictLabel.INCONCLUSIVE, f"at least {c.floor_n} {c.unit}", c.floor_n)
+        return Verdict(VerdictLabel.INCONCLUSIVE, f"at least {c.floor_n} {c.counted}", c.floor_n)
     if dependent and _effect(c) <= DEPENDENT_SDS * c.effect.sd:
         return Verdict(VerdictLabel.DEPENDENT, "")
     if noise is not None and noise.noise_exceeds_margin(c.margin) and not _beyond(c, noise.floor):
@@ -124,7 +125,7 @@ def decide(
 def _open(label: VerdictLabel, c: Comparison) -> Verdict:
     """Return an open verdict with the size of a new study that would probably settle it."""
     blocks = blocks_of_a_new_study(c)
-    qualifier = "" if blocks is None else f"a new study of {block_count(blocks)} {c.unit}"
+    qualifier = "" if blocks is None else f"a new study of {block_count(blocks)} {c.counted}"
     return Verdict(label, qualifier, blocks)
 
 

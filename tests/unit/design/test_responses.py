@@ -98,14 +98,14 @@ def test_a_margin_belongs_to_the_response_before_it_and_without_one_to_all():
         declared_margins(["5%,1furlong"], known)
 
 
-def test_what_is_added_to_a_request_is_judged_by_difference_unless_a_plan_says_otherwise():
+def test_effects_are_judged_by_ratio_unless_they_are_counts_or_a_plan_declares_otherwise():
     scales = default_scales()
-    added = ("latency_p99_s", "latency_mean_s", "path_cpu_s_per_request", "failed_requests")
-    assert {scales[name] for name in added} == {"difference"}
-    assert {scales[name] for name in ("path_memory_bytes", "path_cpu_cores", "capacity_rps")} == {"ratio"}
-    changed = declared_scales(["p99=ratio", "path_memory_bytes=difference"], scales)
-    assert changed == scales | {"latency_p99_s": "ratio", "path_memory_bytes": "difference"}
-    assert built("mesh_comparison", scale="p50=ratio").scales == declared_scales(["p50=ratio"], scales)
+    by_ratio = ("latency_p99_s", "latency_mean_s", "path_cpu_s_per_request", "path_memory_bytes", "capacity_rps")
+    assert {scales[name] for name in by_ratio} == {"ratio"}
+    assert {scales[name] for name in ("failed_requests", "propagation_all_deny_s")} == {"difference"}
+    changed = declared_scales(["p99=difference", "path_memory_bytes=difference"], scales)
+    assert changed == scales | {"latency_p99_s": "difference", "path_memory_bytes": "difference"}
+    assert built("mesh_comparison", scale="p50=difference").scales == declared_scales(["p50=difference"], scales)
 
 
 @pytest.mark.parametrize("item", ["p50", "p50=log", "achieved_rps=ratio", "failed_requests=ratio"])

@@ -1,6 +1,7 @@
 """The effect by session and the prediction of another one, on values that a hand can check."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,14 +11,15 @@ from meshtrial.design.plan import make_plan
 from meshtrial.inference import infer
 from meshtrial.inference.sessions import session_effects
 from meshtrial.records.dataset import StudyData
+from meshtrial.records.parts import Part, described
 
 
 @pytest.fixture
 def recorded(make_study, make_record):
     """A study whose node proxy adds these amounts in its blocks to a baseline of 1 ms."""
 
-    def made(sessions: int, added_ms) -> StudyData:
-        plan = make_plan(make_study(blocks=len(added_ms), sessions=sessions))
+    def made(sessions: int, added_ms, **study) -> StudyData:
+        plan = make_plan(make_study(blocks=len(added_ms), sessions=sessions, **study))
         runs = []
         for run in plan.runs:
             extra = added_ms[run.repetition - 1] if run.treatment == "node-proxy" else 0.0
@@ -60,3 +62,19 @@ def test_the_prediction_of_a_further_session_holds_it(recorded):
     data = recorded(4, list(added[:8]))
     effects = session_effects(data, row_of(data), by_difference=True)
     assert effects.low < 1e-3 * added[8] < effects.high
+
+
+def test_six_declared_sessions_are_the_unit_and_fewer_are_not(recorded):
+    added = [0.1, 0.12, 0.2, 0.22, 0.3, 0.32, 0.4, 0.42, 0.5, 0.52, 0.6, 0.62]
+    six, five = (row_of(recorded(count, added, unit_sessions=6)) for count in (6, 5))
+    assert (six.counted, six.n_blocks, six.p) == ("sessions", 6, 2 / 2**6)
+    assert (five.counted, five.n_blocks) == ("blocks", 12)
+    assert row_of(recorded(6, added)).counted == "blocks"  # a plan that declares no such number
+
+
+def test_places_of_a_merged_study_are_sessions(recorded):
+    data = recorded(1, [0.1, 0.3, 0.2, 0.2, 0.5, 0.1])
+    listed = [{"part": described(Part(number, 3), data.plan)} for number in (1, 2, 3)]
+    merged = replace(data, environment={"parts": listed})
+    effects = session_effects(merged, row_of(data), by_difference=True)
+    assert effects.estimates == pytest.approx((2e-4, 2e-4, 3e-4))

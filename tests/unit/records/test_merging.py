@@ -43,7 +43,7 @@ def test_the_parts_together_are_the_study(three, tmp_path, small_plan):
     assert merged.plan == small_plan
     assert {record.run_id for record in merged.records()} == {run.run_id for run in small_plan.runs}
     assert all(check_checksums(folder) == [] for folder in (merged.path / "runs").iterdir())
-    assert parts.place_of_block(merged.plan, merged.environment)[3] == "part 2 (cluster-2)"
+    assert parts.session_of_block(merged.plan, merged.environment)[3] == "part 2 (cluster-2)"
     assert merged.environment["plan_sha256"] == small_plan.sha256
     assert [place["recorded_as"] for place in merged.environment["parts"]] == [
         store.path.name for store in sorted(three, key=lambda store: store.blocks)

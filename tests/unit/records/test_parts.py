@@ -49,11 +49,11 @@ def test_a_merged_one_names_the_place_of_every_block(small_plan):
         {"part": parts.described(Part(number, 3), small_plan), "testbed": testbed}
         for number, testbed in enumerate(clusters, start=1)
     ]
-    names = parts.place_of_block(small_plan, {"parts": listed})
+    names = parts.session_of_block(small_plan, {"parts": listed})
     assert names == dict.fromkeys((1, 2), "part 1 (east)") | dict.fromkeys((3, 4), "part 2 (01234567)") | dict.fromkeys(
         (5, 6), "part 3"
     )
-    assert parts.place_of_block(small_plan, {}) == {}
+    assert parts.session_of_block(small_plan, {}) == {}
 
 
 ODD: tuple[Any, ...] = (None, True, 0, -1, 1.5, "", "1", "x" * 5000, 10**5000, [], {}, [1], {"number": 1}, float("nan"))

@@ -4,7 +4,6 @@ from types import ModuleType
 import pytest
 import unit.report.synth
 
-from meshtrial.design.responses import default_scales
 from meshtrial.records.dataset import StudyData
 
 
@@ -32,8 +31,9 @@ def variants(tmp_path_factory) -> Variants:
 
 @pytest.fixture(scope="session")
 def added(synth, tmp_path_factory):
-    """A study of today: the verdicts of what is added to a request are of the difference."""
-    return synth.study_data(tmp_path_factory.mktemp("added"), synth.Shape(scales=default_scales()))
+    """A study whose plan declares that the added amount of its primary responses carries the verdict."""
+    scales = dict.fromkeys(synth.PRIMARY, "difference")
+    return synth.study_data(tmp_path_factory.mktemp("added"), synth.Shape(scales=scales))
 
 
 @pytest.fixture(scope="session")

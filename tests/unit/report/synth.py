@@ -48,6 +48,7 @@ class Shape:
     seed: int = 7
     contrasts: tuple[tuple[str, str], ...] = ()
     scales: Mapping[str, Scale] = field(default_factory=dict)
+    sessions: int = 1
 
 
 TWO_LOADS = (FixedRate(200, 10, 6.0), ClosedLoop(10, 6.0))
@@ -96,8 +97,9 @@ def study_data(root: Path, shape: Shape | None = None) -> StudyData:
         scales=shape.scales,
         own_failures=shape.own_failures,
         deployment_mode="sequential",
-        sessions=1,
+        sessions=shape.sessions,
         session_gap_s=0.0,
+        unit_sessions=6,
         stopping={"rule": "fixed", "n": 10},
         options={"parameters": {"profile": "quick", **drawn, "keepalive": True, "treatments": ""}},
     )

@@ -229,7 +229,7 @@ def test_dependent_blocks_fail_where_a_verdict_is_refused_for_them(data, variant
     assert check(changed(one, lambda found: found.key == row.key, verdict="dependent"), "blocks").state == "problem"
     assert check(variants["saturated"], "blocks").state == "unknown"  # 5 blocks
     apart = check(warned(data, "places-differ", lambda found: found is row), "blocks")
-    assert (apart.state, apart.value, apart.sentence) == ("attention", "0", "1 differ between places")
+    assert (apart.state, apart.value, apart.sentence) == ("attention", "0", "1 differ between places or sessions")
 
 
 def test_the_detectable_effect_is_that_of_the_response_that_is_furthest_from_its_margin(variants):

@@ -12,7 +12,14 @@ from meshtrial.records import parts
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.parts import Part
 from meshtrial.records.schema import Proof
-from meshtrial.report.tables.validity import in_words, nodes_of_blocks, places_of_blocks, proofs, proofs_summary
+from meshtrial.report.tables.validity import (
+    in_words,
+    nodes_of_blocks,
+    places_of_blocks,
+    proofs,
+    proofs_summary,
+    sessions_of_blocks,
+)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +93,7 @@ def divided(make_study, make_record, tmp_path):
             value = 0.001 * (2.0 if west else 1.0) * cost * float(np.exp(rng.normal(0, 0.01)))
             records.append(make_record(plan, run, {"latency_p50_s": value}))
         environment = {"parts": listed}
-        table, rows = infer(plan, records, parts.place_of_block(plan, environment))
+        table, rows = infer(plan, records, environment)
         return StudyData(tmp_path, plan, environment, tuple(records), table, tuple(rows))
 
     return made
@@ -97,7 +104,8 @@ def warned(data: StudyData) -> dict[str, set[str]]:
 
 
 def test_the_tables_say_where_and_how_much(divided):
-    text = places_of_blocks(divided(1.5, 3.0)).text.replace("\u00a0", " ")
+    data = divided(1.5, 3.0)
+    text = f"{places_of_blocks(data).text}\n{sessions_of_blocks(data).text}".replace("\u00a0", " ")
     for said in ("part 1 (east)", "1 to 6", "7 to 12", "v1.34.4"):
         assert said in text
     (line,) = [line for line in text.splitlines() if line.startswith("node-proxy against none")]
@@ -130,7 +138,7 @@ def test_the_same_level_in_one_place_is_one(divided):
 
 
 def test_a_study_of_one_place_has_no_such_tables(data):
-    assert places_of_blocks(data).text == ""
+    assert places_of_blocks(data).text == sessions_of_blocks(data).text == ""
 
 
 def test_the_effect_by_node_is_shown_where_blocks_stood_on_several(divided):

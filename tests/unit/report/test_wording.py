@@ -181,3 +181,11 @@ def test_durations_and_sizes():
     assert wording.mebibytes(16 * 2**20) == "16.0 MiB"
     assert wording.mebibytes(8 * 2**30) == "8.00 GiB"
     assert wording.listing(["a", "b", "c"]) == "a, b and c"
+
+
+def test_an_interval_of_dependent_blocks_is_marked_where_the_verdict_stands(make_row):
+    numbers = {"n_blocks": 10, "ratio": 3.0, "ci_low": 2.5, "ci_high": 3.5}
+    depend = (Warning("dependent-blocks", "m"),)
+    assert "too narrow because blocks depend" in wording.effect_in_full(make_row(warnings=depend, **numbers))
+    for unmarked in ({}, {"warnings": depend, "verdict": "dependent"}):
+        assert "too narrow" not in wording.effect_in_full(make_row(**numbers | unmarked))

@@ -11,9 +11,10 @@ from refused import refused
 from meshtrial.errors import UsageError
 from meshtrial.stats import ContrastResult, Family, Margin, Warning, analyse_family, compare_paired
 from meshtrial.stats.family import influence
+from meshtrial.stats.intervals import hodges_lehmann
 from meshtrial.stats.multiplicity import holm
 from meshtrial.stats.verdict import Verdict, decide
-from meshtrial.vocabulary import Correction, VerdictLabel, sentence
+from meshtrial.vocabulary import Correction, Scale, VerdictLabel, sentence
 
 MARGIN = Margin(0.05)
 AA = Family("none", twin="none-aa", margin=MARGIN)
@@ -366,7 +367,8 @@ def warned(d: np.ndarray, factor: float = 1.0, m: int = 1) -> tuple[Warning, ...
     t, b = np.exp(d), np.ones(len(d))
     c = compare_paired(t, b, margin=Margin(0.05), m_family=m)
     p, p_eq = min(1.0, c.effect.p * factor), min(1.0, (c.against.p_equivalence if c.against else 1.0) * factor)
-    return influence(t, b, c, decide(c, p_adjusted=p, p_equivalence_adjusted=p_eq), p, p_eq, list(range(1, len(d) + 1)))
+    verdict = decide(c, p_adjusted=p, p_equivalence_adjusted=p_eq)
+    return influence({"ratio": (t, b), "difference": (t, b)}, c, verdict, p, p_eq, list(range(1, len(d) + 1)))
 
 
 def test_a_difference_shown_by_every_block_hangs_on_none() -> None:
@@ -399,3 +401,53 @@ def test_a_study_at_its_floor_is_not_fragile_by_that_alone() -> None:
 
 def test_nothing_is_said_below_the_floor() -> None:
     assert warned(np.array([0.1, 0.2, -0.1])) == ()
+
+
+def of_sessions(effects: list[float], sd: float = 0.0, blocks: int = 4) -> tuple[dict[str, np.ndarray], dict[int, str]]:
+    """Values of a and none, equal within each session up to the noise, and the session of each block."""
+    rng, n = np.random.default_rng(3), len(effects) * blocks
+    none = 1.0 + rng.uniform(0, 0.5, n)
+    values = {"none": none, "a": none * np.exp(np.repeat(effects, blocks) + rng.normal(0, sd, n))}
+    return values, {block: f"session {(block - 1) // blocks + 1}" for block in range(1, n + 1)}
+
+
+@pytest.mark.parametrize("scale", get_args(Scale))
+def test_with_sessions_as_the_unit_the_means_of_their_blocks_are_tested(scale: Scale) -> None:
+    values, sessions = of_sessions([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
+    (of_blocks,) = analyse_family(values, Family("none", scale=scale), sessions=sessions)
+    (found,) = analyse_family(values, Family("none", scale=scale, unit="session"), sessions=sessions)
+    assert found.comparison is not None
+    assert of_blocks.comparison is not None
+    assert (found.comparison.n, found.comparison.counted, of_blocks.comparison.n) == (6, "sessions", 24)
+    assert found.comparison.effect.p == pytest.approx(2 / 2**6)
+    # The median of all averages of two of six means: of ratios .35, of differences from the arithmetic means.
+    assert found.comparison.ratio is not None
+    assert math.log(found.comparison.ratio.estimate) == pytest.approx(0.35)
+    means = (values["a"] - values["none"]).reshape(6, 4).mean(axis=1)
+    assert found.comparison.difference.estimate == pytest.approx(hodges_lehmann(means).estimate)
+
+
+def test_five_sessions_cannot_be_called_and_a_lost_one_counts() -> None:
+    values, sessions = of_sessions([0.5] * 6, sd=0.01)
+    values["a"][-4:] = np.nan
+    (found,) = analyse_family(values, Family("none", unit="session"), sessions=sessions)
+    assert said(found.verdict) == "inconclusive (at least 6 sessions)"
+
+
+def test_a_session_with_a_run_that_ranks_worst_ranks_worst() -> None:
+    values, sessions = of_sessions([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
+    values["a"][0] = math.inf
+    (found,) = analyse_family(values, Family("none", unit="session"), sessions=sessions)
+    assert found.comparison is not None
+    assert found.comparison.effect.high == math.inf
+    assert found.comparison.effect.low == pytest.approx(math.exp(0.2))
+
+
+def test_max_t_flips_whole_sessions() -> None:
+    """Two contrasts that agree in all six sessions have the floor of one; 24 blocks would go far below it."""
+    values, sessions = of_sessions([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
+    values["b"] = values["a"] * 1.1
+    family = Family("none", correction="max-t", unit="session")
+    assert {r.p_adjusted for r in analyse_family(values, family, sessions=sessions)} == {2 / 2**6}
+    of_blocks = analyse_family(values, replace(family, unit="block"), sessions=sessions)
+    assert all(r.p_adjusted is not None and r.p_adjusted < 1e-4 for r in of_blocks)

@@ -262,6 +262,7 @@ def study_of(
         stopping=rule.to_dict(),
         sessions=settings.sessions,
         session_gap_s=gap_s,
+        unit_sessions=stats.smallest_n(1),
         correction="max-t",
         options={
             **options_of({k: v for k, v in taken.plain(settings).items() if k not in UNSEALED}),

@@ -23,3 +23,4 @@ from meshtrial.report.figures.scaling import exponents as exponents
 from meshtrial.report.figures.scaling import latency_against_endpoints as latency_against_endpoints
 from meshtrial.report.figures.scaling import machine_limits as machine_limits
 from meshtrial.report.figures.scaling import shares_against_endpoints as shares_against_endpoints
+from meshtrial.report.figures.sessions import sessions as sessions

@@ -76,9 +76,10 @@ def power(data: StudyData, load: str = "") -> Figure:
     if not panels:
         return empty("The noise of the primary responses is not known yet: too few blocks are finished.")
     every = [curve for curves in panels for curve in curves]
+    counted = every[0].row.counted
     caption = (
-        "The effect that is detected with 80 % power at the error level of this study, by the number of blocks, given "
-        "the noise of its own block differences. Filled: this study. Dashed: the margin; where a curve reaches it, a "
+        f"The effect that is detected with 80 % power at the error level of this study, by the number of {counted}, "
+        "given the noise of its own differences. Filled: this study. Dashed: the margin; where a curve reaches it, a "
         "study is large enough to detect an effect of that size. Other machines and loads have other noise."
     )
     if len({curve.row.baseline for curve in every}) > 1:
@@ -110,7 +111,7 @@ def _draw_curves(data: StudyData, panels: Sequence[Sequence[_Curve]], load: str)
         label = wording.short_label(curves[0].row.response)
         axis.set_title(frames.panel_title(frames.load_title(data, load), label), loc="left")
     sheet.key(axes[0], [looks[name] for name in names])
-    axes[-1].set_xlabel("blocks")
+    axes[-1].set_xlabel(panels[0][0].row.counted)
     return figure
 
 
@@ -136,12 +137,12 @@ def _frame(axis: Axes, curves: Sequence[_Curve]) -> None:
 
 def _curve_text(curve: _Curve) -> str:
     row = curve.row
-    return f"{row.treatment} against {row.baseline}: {row.n_blocks} blocks detect {wording.mde_text(row)}"
+    return f"{row.treatment} against {row.baseline}: {row.n_blocks} {row.counted} detect {wording.mde_text(row)}"
 
 
 def _alt_of_curves(curves: Sequence[_Curve]) -> str:
     parts = [f"{_curve_text(curve)} at {wording.short_label(curve.row.response)}" for curve in curves]
-    return alt_text("Effects detected with 80 % power, falling with the number of blocks", parts)
+    return alt_text(f"Effects detected with 80 % power, falling with the number of {curves[0].row.counted}", parts)
 
 
 def _curve_table(curves: Sequence[_Curve]) -> pl.DataFrame:

@@ -27,8 +27,9 @@ _NOTE = (
     "the blocks, corrected by Benjamini-Hochberg; it includes only the noise inside the studies. Across days: random "
     "effects (Paule and Mandel), with an interval by Student's t over the studies. It includes the noise of days, so "
     "two days give a wide one, and it is never narrower than the noise inside the studies makes it. Spread: standard "
-    "deviation between the studies beyond their own noise, with its interval (two days do not give one). The A/A "
-    "twin's spread is what days do without any treatment."
+    "deviation between the studies beyond their own noise, with its interval (two days do not give one). Predicted: "
+    "where the estimate of another study like these will be, from three studies on, in brackets the added amount. The "
+    "A/A twin's spread is what days do without any treatment."
 )
 
 
@@ -91,6 +92,7 @@ def _table(studies: int, contrasts: Sequence[Between]) -> Table:
         columns.append(Column("against the first", lambda one: _against_each(one, one.against_first)))
         columns.append(Column("added, against the first", lambda one: _against_each(one, one.added) or None))
     columns += [Column("across days", _over_days, numeric=True), Column("spread", _spread, numeric=True)]
+    columns.append(Column("predicted for another", _prediction, numeric=True))
     several = len({one.load for one in contrasts}) > 1
     groups = [one.load for one in contrasts] if several else ()
     return Table.from_rows("Study against study", columns, contrasts, _NOTE, groups=groups)
@@ -157,6 +159,17 @@ def _spread(one: Between) -> Cell | None:
         return wording.percent(spread, 2) if one.scale == "ratio" else wording.in_unit(one.response, spread)
 
     return ranged(over.between_sd, over.sd_low, over.sd_high, text)
+
+
+def _prediction(one: Between) -> Cell | None:
+    """Return where the next study's estimate will be, for a ratio with the added amount in the second line."""
+    over, added = one.over_days, one.added_over_days
+    if over is None or over.next_low is None or over.next_high is None:
+        return None
+    if one.baseline and one.scale == "ratio":
+        note = "" if added is None else wording.interval_in_unit(one.response, added.next_low, added.next_high)
+        return Cell(wording.change_interval(over.next_low, over.next_high), note=note)
+    return Cell(" to ".join(_amount(one, end) for end in (over.next_low, over.next_high)))
 
 
 def _amount(one: Between, value: float) -> str:

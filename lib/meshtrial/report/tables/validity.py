@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from meshtrial.inference.sessions import SessionEffects, session_effects
+from meshtrial.inference.sessions import session_effects, session_names
 from meshtrial.inference.values import LoadBlocks
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.parts import Site, places
@@ -30,8 +30,8 @@ def validity(data: StudyData) -> Fragment:
     codes = {code for code, kind in KIND_OF.items() if kind in ("twin", "drift", "blocks")}
     others = wording.warnings([row for row in frames.verdicts(data) if row.exploratory], codes)
     return join(
-        sessions_of_blocks(data),
         places_of_blocks(data),
+        sessions_of_blocks(data),
         nodes_of_blocks(data),
         _gates(data).folded(_gates_summary(data), opened=load_failed),
         failed_requests(data),
@@ -122,36 +122,37 @@ _WHERE = (
     "There is one plan and one seed, and each block was run entirely in one place. Compared runs therefore share their "
     "place, and a faster place changes no contrast."
 )
-_EACH = (
-    "Medians over the blocks of each place, without verdicts, because these are few blocks. If the effect differs "
-    "between places by more than chance (Kruskal-Wallis over the blocks, at 1 %), the verdict carries a warning. "
-    "Another warning says if there are too few blocks for that test."
-)
 _SESSIONS = (
-    "The effect of a session is the mean of its block differences, in brackets its number of blocks. Verdicts describe "
-    "the measured sessions. Another session's estimate lies in the last column with {level} probability, if that "
-    "session is drawn like these. At least three sessions are needed."
+    "The effect of a {session} is the mean of its block differences. In brackets: its blocks. {unit} The "
+    "estimate of another {session} lies in the last column with {level} probability, if it is drawn like these. At "
+    "least three {session}s are needed."
 )
+_UNITS = {
+    "block": "Verdicts are of the blocks and describe the measured {session}s. If the effect differs between them by "
+    "more than chance (Kruskal-Wallis over the blocks, at 1 %), or if there are too few blocks to tell, the verdict "
+    "carries a warning.",
+    "session": "Verdicts are of these means, with the {session} as the unit.",
+}
 _NODES = (
     "The nodes of a block were drawn at random, the same for all its treatments, so a faster node changes no contrast. "
     "Medians over the blocks of each, without verdicts."
 )
 _MOST_NODES = 6
-# A function that returns the blocks of a place at a load.
+# A function that returns the blocks of some nodes at a load.
 BlocksOf = Callable[[str, str], Sequence[int]]
 
 
 def sessions_of_blocks(data: StudyData) -> Fragment:
-    """Tabulate the effect in each session and the prediction for another one; nothing for a study of one session."""
-    count = len(data.plan.sessions)
-    if count < 2:
+    """Tabulate the effect in each session or place and the prediction for another one; nothing if there is only one."""
+    names = session_names(data)
+    if not names:
         return join()
-
-    def effects(row: VerdictRow) -> SessionEffects:
-        return session_effects(data, row, by_difference=row.by_difference)
+    session = "place" if places(data.plan, data.environment) else "session"
+    rows = _judged(data)
+    effects = {row.key: session_effects(data, row, by_difference=row.by_difference) for row in rows}
 
     def estimate(index: int, row: VerdictRow) -> Cell:
-        found = effects(row)
+        found = effects[row.key]
         value, note = found.estimates[index], f"{found.blocks[index]} blocks"
         if value is None:
             return Cell("no block")
@@ -159,31 +160,24 @@ def sessions_of_blocks(data: StudyData) -> Fragment:
         return Cell(text, value, note=note)
 
     def prediction(row: VerdictRow) -> str | None:
-        found = effects(row)
-        if found.low is None or found.high is None:
-            return None
-        if not row.by_difference:
-            return wording.change_interval(found.low, found.high)
-        low, high = (wording.in_unit(row.response, end, sign=True) for end in (found.low, found.high))
-        return f"{low} to {high}"
+        found = effects[row.key]
+        return None if found.low is None else wording.range_of_effect(row, found.low, found.high)
 
     columns: list[Column[VerdictRow]] = [
         *_contrast_columns(data),
-        *(Column(f"session {n + 1}", partial(estimate, n), numeric=True) for n in range(count)),
-        Column("predicted for another session", prediction, numeric=True),
+        *(Column(name, partial(estimate, index), numeric=True) for index, name in enumerate(names)),
+        Column(f"predicted for another {session}", prediction, numeric=True),
     ]
-    note = _SESSIONS.format(level=wording.declared_percent(1 - data.plan.study.alpha))
-    return Table.from_rows("The effect in each session", columns, _judged(data), note).fragment()
+    level = wording.declared_percent(1 - data.plan.study.alpha)
+    unit = _UNITS[data.plan.study.unit(len(names))].format(session=session)
+    note = _SESSIONS.format(level=level, session=session, unit=unit)
+    return Table.from_rows(f"The effect in each {session}", columns, rows, note).fragment()
 
 
 def places_of_blocks(data: StudyData) -> Fragment:
-    """Tabulate the places of a divided study and the effect in each; nothing for a study of one place."""
+    """Tabulate the places of a divided study; nothing for a study of one place."""
     sites = places(data.plan, data.environment)
-    if not sites:
-        return join()
-    blocks = {place.name: place.blocks for place in sites}
-    effects = _effects(data, "The effect in each place", list(blocks), lambda name, _: blocks[name], _EACH)
-    return join(_places_table(data, sites).fragment(), effects.fragment())
+    return _places_table(data, sites).fragment() if sites else join()
 
 
 def nodes_of_blocks(data: StudyData) -> Fragment:
@@ -205,7 +199,11 @@ def nodes_of_blocks(data: StudyData) -> Fragment:
     def blocks_at(name: str, load: str) -> Sequence[int]:
         return blocks_on[name].get(load, [])
 
-    return _effects(data, "The effect by node", names, blocks_at, note).fragment()
+    columns: list[Column[VerdictRow]] = [
+        *_contrast_columns(data),
+        *(Column(name, partial(_effect, data, blocks_at, name), numeric=True) for name in names),
+    ]
+    return Table.from_rows("The effect by node", columns, _judged(data), note).fragment()
 
 
 def _hosts_text(hosts: Sequence[str]) -> str:
@@ -244,14 +242,6 @@ def _places_table(data: StudyData, sites: Sequence[Site]) -> Table:
         Column("valid", lambda place: f"{sum(run.valid for run in runs(place))} of {len(runs(place))}"),
     ]
     return Table.from_rows("Where the blocks were run", columns, sites, _WHERE)
-
-
-def _effects(data: StudyData, caption: str, names: Sequence[str], blocks: BlocksOf, note: str) -> Table:
-    columns: list[Column[VerdictRow]] = [
-        *_contrast_columns(data),
-        *(Column(name, partial(_effect, data, blocks, name), numeric=True) for name in names),
-    ]
-    return Table.from_rows(caption, columns, _judged(data), note)
 
 
 def _contrast_columns(data: StudyData) -> list[Column[VerdictRow]]:

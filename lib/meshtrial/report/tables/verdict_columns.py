@@ -94,7 +94,7 @@ def _verdict_on_page(line: Line) -> Cell:
         wording.qualifier(row),
         wording.uncorrected(row),
         wording.equation(corrected, row.p_adjusted) if row.p_adjusted is not None else "",
-        f"{row.n_blocks} {contrasts.counted}" if row.n_blocks and row.n_blocks != contrasts.blocks else "",
+        f"{row.n_blocks} {row.counted}" if row.n_blocks and row.n_blocks != contrasts.blocks else "",
         why,
         "after the fact" if row.after_the_fact else "",
     )
@@ -119,9 +119,9 @@ def _change_on_page(line: Line) -> Cell:
 
 
 def _unusual_confidence(line: Line) -> str:
-    """Return the confidence of the judged interval if it differs from that of the table."""
-    confidence = line.row.confidence
-    return "" if line.row.ratio is None or confidence in (None, line.contrasts.confidence) else _at(line.row)
+    """Return the confidence of the judged interval if it is not that of the table, and whether it is too narrow."""
+    confidence, mark = line.row.confidence, wording.interval_mark(line.row)
+    return ("" if line.row.ratio is None or confidence in (None, line.contrasts.confidence) else _at(line.row)) + mark
 
 
 def _at(row: VerdictRow) -> str:
@@ -131,7 +131,7 @@ def _at(row: VerdictRow) -> str:
 def _interval(line: Line) -> str:
     row = line.row
     ends = wording.effect_interval(row)
-    return ends if ends == wording.UNKNOWN or row.confidence is None else ends + _at(row)
+    return ends if ends == wording.UNKNOWN or row.confidence is None else ends + _at(row) + wording.interval_mark(row)
 
 
 def _added(line: Line) -> Cell:

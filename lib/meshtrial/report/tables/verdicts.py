@@ -12,7 +12,7 @@ from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, wording
 from meshtrial.report.frames import Contrasts
 from meshtrial.report.markup import Cell, Column, Fragment, Table, bullets, fold, join, paragraph, valued
-from meshtrial.report.tables.verdict_columns import COLUMNS, PAGE, Line, columns_of
+from meshtrial.report.tables.verdict_columns import COLUMNS, PAGE, Line, VerdictColumn, columns_of
 from meshtrial.vocabulary import BETWEEN, CORRECTIONS, QUALIFIERS, VerdictLabel
 
 FOLD_FROM = 12  # a table of more exploratory rows is folded
@@ -117,7 +117,7 @@ def contrast_tables(contrasts: Contrasts, note: str = "") -> list[Table]:
 def _table(contrasts: Contrasts, note: str) -> Table:
     rows, load, usual = contrasts.rows, contrasts.rows[0].load, (contrasts.blocks, contrasts.confidence)
     columns: list[Column[Line]] = [
-        Column(column.heading, partial(column.value_in, PAGE), numeric=column.numeric, middle=column.middle)
+        Column(_heading(column, rows[0]), partial(column.value_in, PAGE), numeric=column.numeric, middle=column.middle)
         for column in columns_of(PAGE)
     ]
     caption = "Exploratory contrasts" if all(row.exploratory for row in rows) else "Verdicts"
@@ -128,7 +128,8 @@ def _table(contrasts: Contrasts, note: str) -> Table:
     if len(contrasts.baselines) == 1:
         caption += f", against {rows[0].baseline}"
     if None not in usual:
-        caption += f"; {contrasts.blocks} {contrasts.counted}, intervals at {wording.percent(contrasts.confidence)}"
+        counted = f"{contrasts.counted}{wording.within(rows[0])}"
+        caption += f"; {contrasts.blocks} {counted}, intervals at {wording.percent(contrasts.confidence)}"
         if any(row.n_blocks > 0 and (row.n_blocks, row.confidence) != usual for row in rows):
             caption += " unless stated otherwise"
     keys = [f"{row.load}|{row.response}|{row.treatment}|{row.baseline}" for row in rows]
@@ -136,19 +137,24 @@ def _table(contrasts: Contrasts, note: str) -> Table:
     return Table.from_rows(caption, columns, [Line(row, contrasts) for row in rows], note, keys=keys, groups=groups)
 
 
+def _heading(column: VerdictColumn, row: VerdictRow) -> str:
+    # A level that moves takes a proportional cost with it.
+    return column.heading + (wording.within(row) if column.heading == "added" else "")
+
+
 def _group(row: VerdictRow, rows: Sequence[VerdictRow]) -> str:
     mixed = any(not one.exploratory for one in rows)
     return wording.typical(row) + (" (exploratory)" if row.exploratory and mixed else "")
 
 
-def in_words(row: VerdictRow, counted: str = "blocks") -> str:
+def in_words(row: VerdictRow) -> str:
     """Return a row as a sentence that is complete in itself."""
     at = f" at {row.load}" if row.load else ""
     parts = [f"{row.treatment} against {row.baseline}{at}, {wording.typical(row)}: {wording.verdict_text(row)}"]
     if row.n_blocks:
         other = wording.other_effect(row)
         effect = wording.effect_in_full(row) + (f", {other}" if other else "")
-        parts.append(f"{effect} over {row.n_blocks} {counted}")
+        parts.append(f"{effect} over {row.n_blocks} {row.counted}{wording.within(row)}")
     if row.after_the_fact:
         parts.append("after the fact")
     return ", ".join(parts) + "."
