@@ -20,7 +20,6 @@ from meshtrial import __version__
 from meshtrial.inference import between
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.store import write_text
-from meshtrial.report.figures.history import history
 from meshtrial.report.markup import TEMPLATES, Displayable, paragraph, render, style_sheet
 from meshtrial.report.tables.between import between as table
 
@@ -70,6 +69,8 @@ def write_page(path: Path, title: str, sections: Sequence[Section]) -> None:
 
 def write_history(path: Path, studies: Sequence[StudyData], response: str) -> None:
     """Write the page of a question's studies: an effect over time, and the studies compared if there are several."""
+    from meshtrial.report.figures.history import history  # pages of tables need no matplotlib
+
     if len(studies) > 1:
         comparison = table(studies, between.compare(studies), between.differences(studies))
     else:
