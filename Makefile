@@ -27,7 +27,7 @@ export TESTMON_DATAFILE := $(CURDIR)/.cache/testmon
 # JupyterLab asks at its first opening whether it may fetch news from a network; it may not.
 LAB_SETTINGS := $(JUPYTER_CONFIG_DIR)/lab/user-settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings
 
-.PHONY: help setup setup-lab setup-tests doctor study studies lab docs lock check test repeat test-faults bench audit secrets test-elsewhere test-browser contact-sheet test-cluster test-testcluster test-meshes lint calibrate clean
+.PHONY: help setup setup-lab setup-tests doctor study studies lab docs lock check test repeat test-faults bench release audit secrets test-elsewhere test-browser contact-sheet test-cluster test-testcluster test-meshes lint calibrate clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -74,12 +74,13 @@ docs: setup-tests ## the documentation as pages, .cache/docs/index.html; a link 
 
 # Three locks, for what is installed together; each of the later ones leaves out what those before it hold.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header
+INSTALLED := --extra build --extra local --extra cluster
 BESIDES = $(shell sed -nE 's/^([A-Za-z0-9._-]+)==.*/--no-emit-package \1/p' $(1)) $(addprefix --constraints ,$(1))
 
 lock: setup-tests ## the locks again after a change in pyproject.toml; versions stay where they can
-	@$(COMPILE) --extra build -o requirements.lock pyproject.toml
-	@$(COMPILE) --extra build --extra lab $(call BESIDES,requirements.lock) -o requirements-lab.lock pyproject.toml
-	@$(COMPILE) --extra build --extra lab --extra dev --extra docs $(call BESIDES,requirements.lock requirements-lab.lock) -o requirements-dev.lock pyproject.toml
+	@$(COMPILE) $(INSTALLED) -o requirements.lock pyproject.toml
+	@$(COMPILE) $(INSTALLED) --extra lab $(call BESIDES,requirements.lock) -o requirements-lab.lock pyproject.toml
+	@$(COMPILE) $(INSTALLED) --extra lab --extra dev --extra docs $(call BESIDES,requirements.lock requirements-lab.lock) -o requirements-dev.lock pyproject.toml
 
 lint: setup-tests ## ruff, mypy, the spelling and plain English (docs/prose.yml)
 	@$(BIN)/ruff check .
@@ -104,6 +105,14 @@ repeat: setup-tests ## TESTS (default tests/local) N times (20), BUSY cores (0) 
 RUN_TOOL := $(BIN)/uv tool run --quiet --no-config --cache-dir .cache/uv --python $(BIN)/python
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
+# From the committed files alone and without timestamps, so that the same commit gives the same bytes everywhere.
+release: setup-tests ## wheel, source distribution and SHA256SUMS of the committed state, in .cache/release
+	@rm -rf .cache/release && mkdir -p .cache/release/source
+	@git archive HEAD | tar -x -C .cache/release/source
+	@cd .cache/release/source && "$(CURDIR)/$(BIN)/python" -m hatchling build --directory "$(CURDIR)/.cache/release"
+	@rm -rf .cache/release/source
+	@cd .cache/release && sha256sum *.whl *.tar.gz > SHA256SUMS && cat SHA256SUMS
+
 # Asks databases of vulnerabilities (PyPI's and Go's), which package mirrors do not carry: by hand, before a release.
 audit: setup-tests ## known vulnerabilities of what is locked: the Python packages, and the Go code that is called
 	@$(RUN_TOOL) --from pip-audit==2.10.1 pip-audit $(addprefix --requirement ,requirements.lock requirements-lab.lock requirements-dev.lock) --require-hashes --disable-pip
@@ -119,8 +128,8 @@ test-faults: setup-tests ## faults x phases on real local studies (kills, full d
 	@$(BIN)/python -m pytest -n 4 tests/faults $(ARGS)
 
 # The second command runs in a mount namespace of its own, so nothing else misses what is taken from it.
-test-elsewhere: setup-tests ## the lock on every machine it is for; what a Mac can do, with Envoy, the native tools and /proc out of reach
-	@$(BIN)/python -m pytest tests/elsewhere/test_lock.py tests/elsewhere/test_secrets.py
+test-elsewhere: setup-tests ## the lock on every machine it is for; the wheel in an empty environment; what a Mac can do, with Envoy, the native tools and /proc out of reach
+	@$(BIN)/python -m pytest tests/elsewhere/test_lock.py tests/elsewhere/test_secrets.py tests/elsewhere/test_wheel.py
 	@PYTHONPATH=tests $(BIN)/python -m elsewhere.away $(BIN)/python -m pytest -n 2 -m "not linux" tests/elsewhere/test_commands.py tests/unit
 
 # Chromium from PATH; axe-core comes from npm, by version and digest, and what needs it says so where it cannot be had.

@@ -13,8 +13,8 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any, TextIO, cast
 
-from meshtrial import __version__, paths
-from meshtrial.errors import Exit, MeshtrialError
+from meshtrial import __version__, packages, paths
+from meshtrial.errors import Exit, MeshtrialError, MissingToolError
 
 # Each command is the module of that name in meshtrial.commands.
 COMMANDS = {
@@ -98,6 +98,11 @@ def main(argv: Sequence[str], out: TextIO, err: TextIO) -> int:
     except KeyboardInterrupt:
         print(f"meshtrial {argv[0]}: interrupted", file=err)
         return Exit.INTERRUPTED
+    except ModuleNotFoundError as error:
+        if (advice := packages.advice(error.name or "")) is None:
+            raise
+        print(f"meshtrial {argv[0]}: {advice}", file=err)
+        return MissingToolError.exit_code
     except (OSError, MemoryError) as error:
         from meshtrial.commands import limits
 

@@ -1,4 +1,8 @@
-"""Paths in the checkout, and state folders of Jupyter and matplotlib inside it."""
+"""Paths in the checkout or in the installed package, and state folders of Jupyter and matplotlib.
+
+The wheel contains the files of the checkout that commands read, in the folder ``checkout`` of the package. An installed
+package is never written to: records and reports go to the working folder, state goes to the user's cache.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,32 @@ import os
 import shlex
 from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parents[2]
+_PACKAGED = Path(__file__).resolve().parent / "checkout"
+INSTALLED = _PACKAGED.is_dir()
+CHECKOUT = _PACKAGED if INSTALLED else _PACKAGED.parents[2]
 NOTEBOOKS = CHECKOUT / "notebooks"
 MANIFESTS = CHECKOUT / "manifests"
 
 
 def studies_root() -> Path:
     """Return the folder of recorded studies: ``MESHTRIAL_DATA``, or ``data/studies`` in the checkout."""
-    return Path(os.environ.get("MESHTRIAL_DATA") or CHECKOUT / "data" / "studies")
+    return Path(os.environ.get("MESHTRIAL_DATA") or _results_root() / "data" / "studies")
 
 
 def reports_root() -> Path:
     """Return the folder of executed notebooks and reports: ``MESHTRIAL_REPORTS``, or ``papermill_runs``."""
-    return Path(os.environ.get("MESHTRIAL_REPORTS") or CHECKOUT / "papermill_runs")
+    return Path(os.environ.get("MESHTRIAL_REPORTS") or _results_root() / "papermill_runs")
+
+
+def _results_root() -> Path:
+    return Path.cwd() if INSTALLED else CHECKOUT
+
+
+def cache_root() -> Path:
+    """Return the folder of state that can be made again: ``.cache`` in the checkout, else that of the user's cache."""
+    if not INSTALLED:
+        return CHECKOUT / ".cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "meshtrial"
 
 
 def display_path(path: Path) -> str:
@@ -36,10 +53,10 @@ def word(path: Path) -> str:
 
 
 def keep_state_inside() -> None:
-    """Set the folders of Jupyter, IPython and matplotlib inside the checkout, unless the user has set them."""
-    cache = CHECKOUT / ".cache"
+    """Set the folders of Jupyter, IPython and matplotlib inside the cache, unless the user has set them."""
+    cache = cache_root()
     with contextlib.suppress(OSError):  # IPython warns if the parent of its folder is missing
-        cache.mkdir(exist_ok=True)
+        cache.mkdir(parents=True, exist_ok=True)
     defaults = {
         "IPYTHONDIR": cache / "ipython",
         "JUPYTER_CONFIG_DIR": cache / "jupyter" / "config",

@@ -28,7 +28,10 @@ def conda() -> dict[str, str]:
 @pytest.fixture(scope="module")
 def declared() -> dict[str, str]:
     project = tomllib.loads((paths.CHECKOUT / "pyproject.toml").read_text())["project"]
-    return {_name(item): item for item in (*project["dependencies"], *project["optional-dependencies"]["lab"])}
+    extras = project["optional-dependencies"]
+    listed = [*project["dependencies"], *(item for extra in ("local", "cluster", "lab") for item in extras[extra])]
+    assert "meshtrial[report]" in listed
+    return {_name(item): item for item in (*listed, *extras["report"]) if item != "meshtrial[report]"}
 
 
 def locked() -> str:

@@ -16,7 +16,17 @@ ROOT = Path(meshtrial.__file__).parent
 # those above it. A name with a dot is a room inside a room.
 ROOMS = (
     ("", "errors", "decoding"),  # "" is meshtrial itself
-    ("paths", "signals", "margin", "network", "temporary", "typed", "vocabulary", "waiting"),  # a module each
+    (
+        "packages",
+        "paths",
+        "signals",
+        "margin",
+        "network",
+        "temporary",
+        "typed",
+        "vocabulary",
+        "waiting",
+    ),  # a module each
     ("native", "stats"),  # programs; samples to verdicts, without a study
     ("design",),  # the study, its responses and its sealed plan
     ("records",),  # what a run leaves on disk

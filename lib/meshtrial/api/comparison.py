@@ -14,7 +14,8 @@ from meshtrial.compare.analysis import Outcome
 from meshtrial.compare.request import Named, Request, judge
 from meshtrial.errors import UsageError
 from meshtrial.records.columns import verdict_frame
-from meshtrial.report import Figure, Fragment
+from meshtrial.report import Fragment
+from meshtrial.report.figure import Figure
 from meshtrial.report.markup import Displayable, Form
 
 Files: TypeAlias = str | Path | Sequence[str | Path]

@@ -16,7 +16,8 @@ istio    +25.0...%
 
 from __future__ import annotations
 
-from meshtrial.report import Figure, Fragment
+from meshtrial.report import Fragment
+from meshtrial.report.figure import Figure
 from meshtrial.report.markup import Cell, Column, Table
 from meshtrial.report.palette import HUES, INK
 from meshtrial.report.sheet import TICKS, factor_axis, panels, rows

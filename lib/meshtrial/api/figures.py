@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 from meshtrial.api.bind import of_record, of_study
 from meshtrial.api.study import RecordedStudy
-from meshtrial.report import Figure
 from meshtrial.report import figures as drawn
+from meshtrial.report.figure import Figure
 
 answer = of_study(drawn.answer)
 forest = of_study(drawn.forest)

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from meshtrial.api import figures, tables
 from meshtrial.api.study import RecordedStudy
-from meshtrial.report import Figure, Fragment
+from meshtrial.report import Fragment
+from meshtrial.report.figure import Figure
 from meshtrial.report.markup import Displayable, Form
 from meshtrial.report.tables.first_screen import first_screen
 from meshtrial.vocabulary import BETWEEN

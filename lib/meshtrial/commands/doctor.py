@@ -10,11 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-from meshtrial import __version__, native, paths
+from meshtrial import __version__, native, packages, paths
 from meshtrial.errors import MeshtrialError
 from meshtrial.testbed.local import apps, host
 
-PACKAGES = ("papermill", "kubernetes", "scipy", "seaborn", "polars", "statsmodels")
+PACKAGES = ("scipy", "polars")
+REPORT_PACKAGES = ("papermill", "seaborn", "statsmodels")
 LAB_PACKAGES = ("jupyterlab", "ipywidgets")
 
 
@@ -26,7 +27,9 @@ def run(_: argparse.Namespace, out: TextIO) -> int:
     )
     print("\nAll commands need", file=out)
     missing = sum([not _report(name, partial(_package, name, "make setup"), out) for name in PACKAGES])
-    print("\n`make lab` needs", file=out)
+    print("\nReports and studies need", file=out)
+    missing += sum([not _report(name, partial(_package, name, "make setup"), out) for name in REPORT_PACKAGES])
+    print("\nJupyterLab needs", file=out)
     for name in LAB_PACKAGES:
         _report(name, partial(_package, name, "make lab"), out)
     print("\nLocal studies need", file=out)
@@ -41,6 +44,7 @@ def run(_: argparse.Namespace, out: TextIO) -> int:
         _report("forkserver (starts hundreds of sidecars sooner)", _forkserver, out)
         _report("ruby (for the details apps)", lambda: ", ".join(apps.app("details").versions().values()), out)
     print("\nStudies on Kubernetes need", file=out)
+    _report("kubernetes", partial(_package, "kubernetes", "make setup"), out)
     _report("helm (to install meshes)", _helm, out)
     _report("a cluster", _kubeconfig, out)
     return 1 if missing else 0
@@ -79,7 +83,8 @@ def _package(name: str, command: str) -> str:
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        raise MeshtrialError(f"run `{command}` in the checkout to install it") from None
+        remedy = packages.advice(name) if paths.INSTALLED else None
+        raise MeshtrialError(remedy or f"run `{command}` in the checkout to install it") from None
 
 
 def _helm() -> str:

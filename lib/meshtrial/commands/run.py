@@ -18,7 +18,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from meshtrial import paths
+from meshtrial import packages, paths
 from meshtrial.commands import gating, limits
 from meshtrial.design.parameters import with_design
 from meshtrial.design.plan import Plan, make_plan
@@ -208,6 +208,7 @@ def run_notebook(
     The executed notebook is always a new file, in ``reports`` or the folder of all reports. The last line printed says
     what was excluded, with the exit code that follows from it.
     """
+    packages.require("papermill")
     announced = Trial(study, given).announced()
     if announced:
         print(announced, file=out)

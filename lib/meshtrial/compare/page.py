@@ -9,7 +9,8 @@ from meshtrial.compare.analysis import Outcome
 from meshtrial.compare.runs import Run
 from meshtrial.compare.text import contrasts, method_sentence, notes, title
 from meshtrial.design.responses import Response
-from meshtrial.report import Figure, Fragment, sheet, wording
+from meshtrial.report import Fragment, sheet, wording
+from meshtrial.report.figure import Figure
 from meshtrial.report.figures.forest import forest_of
 from meshtrial.report.markup import Cell, Column, Table, bullets, join, paragraph
 from meshtrial.report.pages import Section, write_page

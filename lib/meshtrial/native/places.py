@@ -42,8 +42,8 @@ def module_dir() -> Path:
 
 
 def build_dir() -> Path:
-    """Folder of the built programs."""
-    return paths.CHECKOUT / ".build"
+    """Folder of the built programs: ``.build`` in the checkout, else in the user's cache."""
+    return paths.cache_root() / "build" if paths.INSTALLED else paths.CHECKOUT / ".build"
 
 
 def commands() -> tuple[str, ...]:

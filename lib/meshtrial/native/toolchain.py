@@ -65,7 +65,7 @@ def go_environment() -> dict[str, str]:
     environment = {key: value for key, value in os.environ.items() if key not in dropped}
     return environment | {
         "GOENV": os.environ.get("GOENV") or f"{home_config}/go/env",
-        "XDG_CONFIG_HOME": str(paths.CHECKOUT / ".cache" / "config"),
+        "XDG_CONFIG_HOME": str(paths.cache_root() / "config"),
         "GOTOOLCHAIN": "local",
         "GOFLAGS": "-mod=readonly",
         "GOWORK": "off",

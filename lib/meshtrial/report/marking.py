@@ -7,17 +7,18 @@ copied without the text around them.
 from __future__ import annotations
 
 import textwrap
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import polars as pl
-from matplotlib.figure import Figure as Canvas
 
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
-from meshtrial.report import frames, sheet, wording
-from meshtrial.report.figure import Figure
+from meshtrial.report import frames, wording
 from meshtrial.report.markup import Cell, Column, Fragment, Table, join, paragraph, verdict_badge
 from meshtrial.report.palette import INK
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Canvas
 
 COLUMN = "after the fact"
 HINT = "A hint for the next study, never this study's verdict."
@@ -32,6 +33,9 @@ def sentence(change: str) -> str:
 
 def marked(output: _T, change: str) -> _T:
     """Return a figure, a fragment or a text with the mark of what was chosen after the runs; others unchanged."""
+    # Tables need no matplotlib, which takes a moment to load and may not be installed.
+    from meshtrial.report.figure import Figure
+
     if not change:
         return output
     text = sentence(change)
@@ -52,6 +56,8 @@ def marked(output: _T, change: str) -> _T:
 
 
 def _stamped(canvas: Canvas, text: str) -> Canvas:
+    from meshtrial.report import sheet
+
     lines = textwrap.wrap(text, int(sheet.WIDTH_IN * _LETTERS_PER_IN))
     canvas.set_figheight(canvas.get_figheight() + _LINE_IN * (len(lines) + 1))
     canvas.suptitle("\n".join(lines), x=0.01, ha="left", size=sheet.SMALL, weight="bold", color=INK)

@@ -22,7 +22,6 @@ from meshtrial.inference.between import Between, differences
 from meshtrial.inference.history import levels
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.store import write_text
-from meshtrial.report.figures.history import history
 from meshtrial.report.markup import TEMPLATES, Displayable, paragraph, render, style_sheet
 from meshtrial.report.tables.between import between as table
 from meshtrial.report.tables.between import levels as level_table
@@ -73,6 +72,8 @@ def write_page(path: Path, title: str, sections: Sequence[Section]) -> None:
 
 def write_history(path: Path, studies: Sequence[StudyData], compared: Sequence[Between], response: str) -> None:
     """Write the page of a question's studies: an effect over time, and the studies compared if there are several."""
+    from meshtrial.report.figures.history import history  # pages of tables need no matplotlib
+
     name, changes = registered(response).name, levels(compared)
     marks = [
         (one.load, one.treatment, studies[one.effects[change.index].study].path.name)

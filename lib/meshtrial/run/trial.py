@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from meshtrial import __version__, paths
+from meshtrial import __version__, packages, paths
 from meshtrial.design.foreseen import Limit, foreseen
 from meshtrial.design.parameters import given_in_notebook, with_design
 from meshtrial.design.plan import Plan, make_plan
@@ -27,7 +27,7 @@ from meshtrial.records import mechanism, parts
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord
 from meshtrial.records.store import CHECKSUMS, StudyStore
-from meshtrial.run import estimates, probe, quiet, sessions
+from meshtrial.run import estimates, quiet, sessions
 from meshtrial.run.progress import ProgressCallback, progress_to
 from meshtrial.run.runner import execute
 from meshtrial.signals import interruptible
@@ -212,6 +212,8 @@ class Trial:
 
         execute(store, testbed, progress, stop, overhead_s, watch, None if session is None else session.blocks)
         if not self.is_whole(store) and complete(store):
+            from meshtrial.run import probe  # it needs the packages of the local backend
+
             mechanism.write_mechanism(store.path, probe.probe_study(self.plan, progress))
         return store
 
@@ -245,6 +247,8 @@ class Trial:
             return []
         if self.plan.study.backend != "local":
             raise UsageError("probe = True: strace traces only processes of this machine; leave it out on a cluster")
+        from meshtrial.run import probe
+
         try:
             probe.require_strace()
         except MissingToolError as error:
@@ -289,12 +293,14 @@ def resume_command(store: StudyStore) -> str:
 def make_testbed(plan: Plan, recorded: Mapping[str, Any]) -> Testbed:
     """Return the backend of a plan. ``recorded`` is the environment of a study that is resumed, else empty."""
     if plan.study.backend == "kubernetes":
+        packages.require("kubernetes")
         from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
 
         testbed = recorded.get("testbed")
         owner = testbed.get("owner") if isinstance(testbed, Mapping) else None
         known = isinstance(owner, str) and re.fullmatch("[0-9a-f]{8}", owner)
         return KubernetesTestbed(plan.study.options, str(owner) if known else "")
+    packages.require("cryptography")
     from meshtrial.testbed.local.testbed import LocalTestbed
 
     return LocalTestbed(plan.study.options)
@@ -357,6 +363,8 @@ def _version(package: str) -> str:
 
 def _git() -> dict[str, Any]:
     """Return the commit and whether tracked files differ from it; None for both outside a checkout."""
+    if paths.INSTALLED:  # perhaps into an environment inside another repository
+        return {"commit": None, "dirty": None}
 
     def git(*arguments: str) -> str | None:
         with suppress(OSError, subprocess.SubprocessError):

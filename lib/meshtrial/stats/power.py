@@ -1,11 +1,11 @@
 """Planning: blocks needed for a margin, the smallest effect that n blocks detect, and the cheapest number of slices.
 
-The power is that of the t-test (statsmodels) at n times 0.955, the asymptotic efficiency of the signed-rank test under
-normal noise (Hodges & Lehmann 1956). The level is the one that the exact test reaches: with few blocks its p-values are
-coarse, and the largest one at or below 0.05 may be 0.03. If only the most extreme outcome rejects, the power is the
-probability of n blocks on one side. Equivalence takes two such one-sided tests, which must both succeed. Plans never
-have fewer blocks than the exact test's floor. The power is solved once for all numbers of blocks and cached; beyond 512
-blocks it is the normal limit.
+The power is that of the t-test by the noncentral t (Cohen 1988, section 2.5) at n times 0.955, the asymptotic
+efficiency of the signed-rank test under normal noise (Hodges & Lehmann 1956). The level is the one that the exact test
+reaches: with few blocks its p-values are coarse, and the largest one at or below 0.05 may be 0.03. If only the most
+extreme outcome rejects, the power is the probability of n blocks on one side. Equivalence takes two such one-sided
+tests, which must both succeed. Plans never have fewer blocks than the exact test's floor. The power is solved once for
+all numbers of blocks and cached; beyond 512 blocks it is the normal limit.
 
 Variation between deployments is not visible within one. Slices are nested in their deployment and never count as n
 (Kalibera & Jones 2013, sections 4 and 6).
@@ -47,18 +47,16 @@ def _detectable(level: float, power: float, reach: float) -> FloatArray:
 
     If N blocks reach no p-value at `level`, but one at or below `reach`, the t-test's own power at `level` is used.
     """
-    # statsmodels takes a moment to load, which commands without a plan should not wait for.
-    from statsmodels.stats.power import ttest_power
-
     blocks = np.arange(_FEWEST, _TABLE + 1)
     reached = np.array([reached_level(int(n), level) for n in blocks])
     reached = np.where((reached == 0) & (0.5**blocks <= reach), level, reached)
     n, at = blocks * EFFICIENCY, np.where(reached > 0, reached, 0.5)
+    critical = -special.stdtrit(n - 1, at)
     # Twice the critical value is nearly always found, and keeps the noncentral t in its accurate range.
-    low, high = np.zeros_like(n), (2 * special.stdtrit(n - 1, 1 - at) + 5) / np.sqrt(n)
+    low, high = np.zeros_like(n), (2 * critical + 5) / np.sqrt(n)
     for _ in range(50):
         middle = (low + high) / 2
-        enough = ttest_power(middle, n, at, alternative="larger") >= power
+        enough = 1 - special.nctdtr(n - 1, middle * np.sqrt(n), critical) >= power
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
     all_on_one_side = np.where(reached <= 0.5**blocks, special.ndtri(power ** (1 / blocks)), 0.0)
     effects = np.where(reached > 0, np.maximum(high, all_on_one_side), math.inf)
@@ -77,9 +75,8 @@ def _blocks(effect: float, level: float, power: float, reach: float) -> int:
 
 def _normal_blocks(effect: float, alpha: float, power: float) -> float:
     """Return the blocks by the normal limit: the one-sided z-test of a standardised effect, over the efficiency."""
-    from statsmodels.stats.power import normal_sample_size_one_tail
-
-    return float(normal_sample_size_one_tail(effect, power, alpha)) / EFFICIENCY
+    shift = max(0.0, float(special.ndtri(power) - special.ndtri(alpha)))
+    return (shift / effect) ** 2 / EFFICIENCY
 
 
 def detectable_effect(

@@ -1,7 +1,7 @@
 import pytest
 from markupsafe import Markup
 
-from meshtrial.report import Figure
+from meshtrial.report.figure import Figure
 
 
 @pytest.fixture(scope="module", autouse=True)

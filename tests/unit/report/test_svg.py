@@ -8,7 +8,8 @@ import pytest
 from refused import refused
 
 from meshtrial.errors import UsageError
-from meshtrial.report import Figure, figures, palette, sheet, svg, tables
+from meshtrial.report import figures, palette, sheet, svg, tables
+from meshtrial.report.figure import Figure
 from meshtrial.report.marking import COLUMN, marked
 from meshtrial.report.sheet import added_axis
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from meshtrial.records.dataset import StudyData
 from meshtrial.report.checks import checks, limits, tally
-from meshtrial.report.figures.forest import answer
 from meshtrial.report.markup import Fragment, join
 from meshtrial.report.tables.headline import headline, headline_fragment
 
@@ -25,5 +24,7 @@ LONG = 450  # letters of a headline that fills a phone's screen
 
 def first_screen(data: StudyData) -> Fragment:
     """The headline, the checks, and the picture of all primary contrasts beside them."""
+    from meshtrial.report.figures.forest import answer  # the other tables need no matplotlib
+
     ahead = tally(checks(data)) if len(headline(data)) > LONG else ""
     return Fragment("answer", headline_fragment(data), trust(data), answer(data), ahead)

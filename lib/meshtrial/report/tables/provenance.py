@@ -205,17 +205,15 @@ def _is_hash(text: str) -> bool:
 
 @cache
 def software() -> Mapping[str, Any]:
-    """Return the content of CITATION.cff, from the installed package or the checkout."""
-    for folder in (Path(paths.__file__).parent, paths.CHECKOUT):
-        try:
-            content = yaml.safe_load((folder / FILE).read_text(encoding="utf-8"))
-        except OSError:
-            continue
-        except yaml.YAMLError as error:
-            raise MeshtrialError(f"{folder / FILE}: is not valid YAML ({error}); restore it") from None
-        if isinstance(content, dict):
-            return content
-    raise MeshtrialError(f"{FILE}: is in neither the package nor the checkout; install meshtrial again")
+    """Return the content of CITATION.cff."""
+    file = paths.CHECKOUT / FILE
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise MeshtrialError(f"{file}: cannot be read ({error}); restore it, or install meshtrial again") from None
+    if not isinstance(content, dict):
+        raise MeshtrialError(f"{file}: describes no software; restore it, or install meshtrial again")
+    return content
 
 
 def verdicts_sha256(data: StudyData) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
+from meshtrial import paths
 from meshtrial.design.parameters import nearest, split_list
 from meshtrial.design.sealing import published
 from meshtrial.errors import UsageError
@@ -121,7 +122,7 @@ class KubernetesOptions:
         """The folder of the manifests."""
         if self.manifests:
             return Path(self.manifests).expanduser()
-        return Path(__file__).resolve().parents[4] / "manifests"
+        return paths.MANIFESTS
 
     def echo(self) -> dict[str, Any]:
         """Return plain data for a record that may be published: no local paths, digests of values."""

@@ -1,0 +1,100 @@
+"""The wheel in an empty environment, away from the checkout: what runs as installed, and what an extra is named for."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from elsewhere.index import asked
+
+from meshtrial import paths
+from meshtrial.errors import MissingToolError
+
+SAMPLE = next((paths.CHECKOUT / "data" / "sample" / "ambient_vs_no_mesh").iterdir())
+PACKED = next((paths.CHECKOUT / "data" / "sample").glob("calibration-*.zip"))
+FORTIO = paths.CHECKOUT / "tests" / "fixtures" / "load" / "fortio-1.3.json"
+Meshtrial = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def built(folder: Path) -> Path:
+    """The wheel of this checkout."""
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    subprocess.run(command, cwd=paths.CHECKOUT, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("environment") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    install(folder, str(wheel))
+    return folder
+
+
+def install(environment: Path, requirement: str) -> None:
+    """Install the locked versions; the test ends here where the index is out of reach."""
+    cache = ("--cache-dir", str(paths.CHECKOUT / ".cache" / "uv"), "--constraints", "requirements.lock")
+    command = (sys.executable, "-m", "uv", "pip", "install", "--quiet", "--no-config", *cache)
+    done = asked([*command, "--python", str(environment / "bin" / "python"), requirement], paths.CHECKOUT)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def meshtrial(environment: Path, tmp_path: Path) -> Meshtrial:
+    """The installed command in an empty folder, where nothing of this checkout is in reach."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MESHTRIAL_", "PYTHON", "MPL"))}
+    kept = {name: value for name, value in kept.items() if not name.startswith(("JUPYTER_", "IPYTHON"))}
+    places = {"HOME": str(tmp_path / "home"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    folder = tmp_path / "work"
+    folder.mkdir()
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [str(environment / "bin" / "meshtrial"), *arguments]
+        return subprocess.run(command, env=kept | places, cwd=folder, capture_output=True, text=True, check=False)
+
+    return run
+
+
+def test_the_same_sources_give_the_same_wheel(wheel: Path, tmp_path: Path):
+    digests = {hashlib.sha256(path.read_bytes()).hexdigest() for path in (wheel, built(tmp_path))}
+    assert len(digests) == 1
+
+
+def test_what_is_installed_compares_verifies_and_plans(meshtrial: Meshtrial, tmp_path: Path):
+    for number, name in enumerate(("a/1", "b/1", "a/2", "b/2"), start=1):  # runs one after the other
+        file = tmp_path / "work" / f"{name}.json"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(FORTIO.read_text().replace("T09:30:00", f"T09:3{number}:00"))
+    compared = meshtrial("compare", "--baseline", "a/*.json", "--treatment", "b/*.json", "--sample-floor", "1")
+    assert compared.returncode == 0, compared.stderr
+    assert "p50 latency" in compared.stdout
+    verified = meshtrial("verify", str(PACKED))
+    assert verified.returncode == 0, verified.stderr
+    planned = meshtrial("plan", "--from", str(SAMPLE), "--margin", "5%", "--json", "plan.json")
+    assert planned.returncode == 0, planned.stderr
+    assert (tmp_path / "work" / "plan.json").is_file()
+
+
+def test_a_report_needs_an_extra_which_one_line_names(
+    meshtrial: Meshtrial, environment: Path, wheel: Path, tmp_path: Path
+):
+    study = tmp_path / "work" / "study"
+    shutil.copytree(SAMPLE, study)
+    lacking = meshtrial("report", "study")
+    assert lacking.returncode == MissingToolError.exit_code
+    assert lacking.stderr.splitlines() == ["meshtrial report: papermill is not installed; install meshtrial[report]"]
+    assert not (tmp_path / "work" / "papermill_runs").exists()
+    install(environment, f"meshtrial[report] @ {wheel.as_uri()}")
+    written = meshtrial("report", "study")
+    assert written.returncode == 0, written.stderr
+    assert len(list((tmp_path / "work" / "papermill_runs").glob("ambient_vs_no_mesh-*.html"))) == 1
