@@ -1,0 +1,316 @@
+"""What a treatment adds to a system of one's own: cores, memory, money and latency, predicted from recorded studies.
+
+The studies measured single hops; the system is described by `meshtrial.design.system`. Everything is added up block by
+block, so that intervals carry the noise of blocks, and from three equal studies on that of sessions. A rate, a body or
+a number of connections outside of the measured ones gives an envelope or no number, never an extrapolated one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from meshtrial.design.responses import MARKED
+from meshtrial.design.system import System, calls_of
+from meshtrial.errors import UsageError
+from meshtrial.inference.money import GIB, HOURS_A_MONTH, Prices
+from meshtrial.inference.values import FloatArray
+from meshtrial.prediction import latency
+from meshtrial.prediction.blocks import APP, BuildingBlocks, usable
+from meshtrial.prediction.ranges import Estimate, Weights, combined, envelope, rate_weights
+from meshtrial.prediction.resources import (
+    Added,
+    Ladder,
+    Layout,
+    added_cpu,
+    added_memory,
+    configuration_slopes,
+    node_weights_of,
+)
+from meshtrial.records.dataset import StudyData
+
+PERCENTILES = {one.key: one.q for one in MARKED if one.q <= 0.99}
+
+
+@dataclass(frozen=True)
+class ServiceCost:
+    """What is added at one service, over all its replicas."""
+
+    cores: Estimate | None  # None for the reason that is given
+    reason: str = ""
+    share: float | None = None  # added over the application's own CPU, if the system file has it
+
+
+@dataclass(frozen=True)
+class PathLatency:
+    """What is added to the latency of a path, in seconds, by percentile (`p50`)."""
+
+    added: Mapping[str, Estimate]
+    reason: str = ""  # why a percentile is missing
+
+
+@dataclass(frozen=True)
+class Requested:
+    """What each proxy requests of the scheduler: Istio's default is 0.1 cores and 0.125 GiB (istio/istio#17045)."""
+
+    cores: float
+    gib: float
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a treatment adds to a system, compared with a baseline."""
+
+    treatment: str
+    baseline: str
+    services: Mapping[str, ServiceCost]
+    cores: Estimate | None  # data plane and application, of the services that have a number
+    control_plane_cores: Estimate
+    memory_bytes: Estimate | None  # of all proxies
+    control_plane_bytes: Estimate | None
+    proxies: int  # sidecars
+    nodes: int  # proxies of nodes
+    month: Estimate | None  # CPU and memory of data plane and control plane at the given prices
+    month_requested: float | None  # what all proxies request, at these prices
+    paths: Mapping[str, PathLatency]
+    studies: tuple[str, ...]
+    blocks: int  # over all studies
+    confidence: float
+    is_between_sessions: bool  # whether the intervals are those of another session
+    assumptions: tuple[str, ...]
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The services without a number, which no sum contains."""
+        return tuple(name for name, one in self.services.items() if one.cores is None)
+
+
+def predict(
+    system: System,
+    records: Sequence[StudyData],
+    treatment: str,
+    baseline: str = "",
+    *,
+    prices: Prices | None = None,
+    requested: Requested | None = None,
+    nodes: int | None = None,
+    app_cpu_us: float | None = None,
+    model_error: float = 0.0,
+    alpha: float = 0.05,
+) -> Prediction:
+    """Predict what a treatment adds, compared with a baseline (by default that of the first study).
+
+    ``app_cpu_us`` is the CPU per request of the *studies'* application on the machine for which is predicted, at the
+    highest measured rate; what is added is then that many times larger. ``nodes`` is the number of nodes, by default
+    that of the studies. ``model_error`` is the standard deviation of measured over predicted amounts, from studies of
+    generated systems. UsageError if no study has both treatments, or the studies cannot be used together.
+    """
+    if not records:
+        raise UsageError("no study is given; name the folder of at least one recorded study")
+    if nodes is not None and nodes < 1:
+        raise UsageError(f"nodes = {nodes}: must be 1 or more")
+    if app_cpu_us is not None and not app_cpu_us > 0:
+        raise UsageError(f"app_cpu_us = {app_cpu_us:g}: must be more than 0")
+    if not 0 <= model_error < 1:
+        raise UsageError(f"model_error = {model_error:g}: must be a share from 0 to 1, such as 0.08")
+    baseline = baseline or records[0].plan.study.baseline.name
+    studies = usable(records, treatment, baseline)
+    return _Predicting(system, records, studies, treatment, baseline, nodes, app_cpu_us, model_error, alpha).all(
+        prices, requested
+    )
+
+
+@dataclass(frozen=True)
+class _Predicting:
+    system: System
+    records: Sequence[StudyData]
+    studies: tuple[BuildingBlocks, ...]
+    treatment: str
+    baseline: str
+    nodes: int | None
+    app_cpu_us: float | None
+    model_error: float
+    alpha: float
+
+    def all(self, prices: Prices | None, requested: Requested | None) -> Prediction:
+        layout = Layout.of(self.system)
+        speed = self._speed()
+        cpu = added_cpu(layout, self.studies, self.nodes)
+        services = {name: self._service(place, name, cpu, speed) for place, name in enumerate(layout.names)}
+        has_any = len(cpu.reasons) < len(layout.names)
+        cores = self._total(cpu, speed) if has_any else None
+        memory, configured = self._memory(layout)
+        control_cores, control_bytes = self._control_plane(speed)
+        proxies = int((layout.replicas * layout.has_proxy).sum()) if self._has_sidecars() else 0
+        month = None
+        if prices and cores and memory and not cpu.reasons:
+            parts = [
+                (prices.core_hour * HOURS_A_MONTH, (cores, control_cores)),
+                (prices.gib_hour * HOURS_A_MONTH / GIB, (memory, control_bytes)),
+            ]
+            month = _sum_of([one.scaled(price) for price, amounts in parts for one in amounts])
+        month_requested = None
+        if prices and requested:
+            each = prices.core_hour * requested.cores + prices.gib_hour * requested.gib
+            month_requested = (proxies + self._node_proxies()) * HOURS_A_MONTH * each
+        return Prediction(
+            self.treatment,
+            self.baseline,
+            services,
+            cores,
+            control_cores,
+            memory,
+            control_bytes,
+            proxies,
+            self._node_proxies(),
+            month,
+            month_requested,
+            {name: self._path(name, layout) for name in self.system.paths},
+            tuple(one.name for one in self.studies),
+            sum(len(one.blocks) for one in self.studies),
+            1 - self.alpha,
+            self._are_sessions() and len(self.studies) > 2,
+            self._assumptions(configured),
+        )
+
+    def _combined(self, parts: Sequence[FloatArray]) -> Estimate:
+        return combined(parts, self.alpha, self.model_error, self._are_sessions())
+
+    def _are_sessions(self) -> bool:
+        """Return whether every study measured the same loads, so that each predicts the whole alone."""
+        measured = [{(r.rps, r.protocol, r.body_bytes, r.connections) for r in one.rungs} for one in self.studies]
+        return all(one == measured[0] for one in measured)
+
+    def _has_sidecars(self) -> bool:
+        return any(rung.proxy_bytes[:, :2].any() for one in self.studies for rung in one.rungs)
+
+    def _node_proxies(self) -> int:
+        recorded = max(rung.nodes for one in self.studies for rung in one.rungs)
+        return (self.nodes or recorded) if recorded else 0
+
+    def _speed(self) -> float:
+        """Return how many times as much CPU a request takes on the target as in the studies."""
+        if self.app_cpu_us is None:
+            return 1.0
+        top = [max(one.rungs, key=lambda rung: rung.rps).cpu_s[1, APP].mean() for one in self.studies]
+        return self.app_cpu_us * 1e-6 / float(np.mean(top))
+
+    def _total(self, added: Added, factor: float = 1.0) -> Estimate:
+        ends = [self._combined([factor * part.sum(axis=0) for part in end]) for end in (added.lowest, added.highest)]
+        return envelope(*ends)
+
+    def _service(self, place: int, name: str, added: Added, speed: float) -> ServiceCost:
+        if reason := added.reasons.get(name):
+            return ServiceCost(None, reason)
+        ends = [self._combined([speed * part[place] for part in end]) for end in (added.lowest, added.highest)]
+        cores, share = envelope(*ends), None
+        own_us = self.system.services[name].cpu_us
+        rps = sum(call.rps for call in self.system.calls if call.callee == name)
+        if own_us and rps and cores.value is not None:
+            share = cores.value / (own_us * 1e-6 * rps)
+        return ServiceCost(cores, share=share)
+
+    def _memory(self, layout: Layout) -> tuple[Estimate | None, bool]:
+        """Return the proxies' memory, and whether it contains what the configuration of all services takes."""
+        added = added_memory(layout, self.studies, self.nodes)
+        if added.reasons or not all(np.isfinite(part).all() for part in added.lowest):
+            return None, False
+        proxies = float((layout.replicas * layout.has_proxy).sum()) if self._has_sidecars() else 0.0
+        total, is_complete = self._total(added), True
+        parts = [part.sum(axis=0) for part in added.lowest]
+        for name, sign in ((self.treatment, 1), (self.baseline, -1)):
+            slopes, largest = configuration_slopes(self.records, name, "proxy_memory_bytes")
+            if slopes and len(layout.names) <= 2 * largest:
+                parts += [sign * proxies * len(layout.names) * slope / len(slopes) for slope in slopes]
+            else:
+                is_complete &= not self._holds(name)
+        return (combined(parts, self.alpha, self.model_error) if is_complete else total), is_complete
+
+    def _holds(self, name: str) -> bool:
+        """Return whether this treatment has sidecars."""
+        which = (self.treatment, self.baseline).index(name)
+        return any(rung.proxy_bytes[which, :2].any() for one in self.studies for rung in one.rungs)
+
+    def _control_plane(self, speed: float) -> tuple[Estimate, Estimate]:
+        cores, held = [], []
+        for one in self.studies:
+            share = 1 / (len(one.rungs) * len(self.studies))
+            cores.append(speed * share * sum(rung.control_cores[0] - rung.control_cores[1] for rung in one.rungs))
+            held.append(share * sum(rung.control_bytes[0] - rung.control_bytes[1] for rung in one.rungs))
+        return self._combined(cores), self._combined(held)
+
+    def _path(self, name: str, layout: Layout) -> PathLatency:
+        steps = self.system.paths[name]
+        pairs = dict.fromkeys(calls_of(steps))
+        index = {service: place for place, service in enumerate(layout.names)}
+        rates = layout.proxy_rps
+        by_pair = self.system.by_pair
+        parts: dict[str, list[FloatArray]] = {}
+        for study in self.studies:
+            hops: dict[tuple[str, str], FloatArray] = {}
+            used: set[int] = set()  # rungs
+            for pair in pairs:
+                if self.system.services[pair[0]].outside or self.system.services[pair[1]].outside:
+                    return PathLatency({}, f"{'>'.join(pair)} passes one proxy; the studies measured two")
+                ladder = Ladder.of([study], by_pair[pair].protocol)
+                if ladder is None:
+                    return PathLatency({}, f"{study.name} did not measure {by_pair[pair].protocol}")
+                weights = self._hop_weights(layout, ladder, rates[[index[end] for end in pair]])
+                if not weights.is_inside.all():
+                    measured = " to ".join(f"{rate:g}" for rate in dict.fromkeys(ladder.rates[[0, -1]].tolist()))
+                    return PathLatency(
+                        {}, f"{'>'.join(pair)} passes a proxy at a rate that is not within {measured} rps"
+                    )
+                # A hop passes both proxies, so it lies between the distributions at their rates.
+                mean = weights.nearest.mean(axis=0)
+                shares = {study.rungs.index(rung): mean[place] for _, place, rung in ladder.rungs if mean[place]}
+                used |= shares.keys()
+                found = [(share, study.latencies[rung]) for rung, share in shares.items()]
+                if any(one is None for _, one in found):
+                    return PathLatency({}, f"{study.name} has no distribution of its latencies")
+                hops[pair] = np.sum([share * one for share, one in found if one is not None], axis=0)
+            allowed = {key: q for key, q in PERCENTILES.items() if study.allows(q, used)}
+            own, base = np.moveaxis(latency.quantiles_of_path(steps, hops, [*allowed.values()]), 1, 0)
+            for key, values in zip(allowed, own - base, strict=True):
+                parts.setdefault(key, []).append(values / len(self.studies))
+        whole = {key: values for key, values in parts.items() if len(values) == len(self.studies)}
+        missing = [key for key in PERCENTILES if key not in whole]
+        reason = f"runs have too few requests for {', '.join(missing)}" if missing else ""
+        return PathLatency({key: self._combined(values) for key, values in whole.items()}, reason)
+
+    def _hop_weights(self, layout: Layout, ladder: Ladder, rates: FloatArray) -> Weights:
+        """Return the weights at a hop's sidecars; where a mesh has proxies of nodes alone, at theirs."""
+        of_nodes = None if self._has_sidecars() else node_weights_of(layout, ladder, self.nodes)
+        return of_nodes or rate_weights(rates, ladder.rates)
+
+    def _assumptions(self, is_configured: bool) -> tuple[str, ...]:
+        """Return in sentences what the numbers suppose."""
+        lines = ["Each proxy's CPU per request depends on its own rate and is that of a single hop at this rate."]
+        if self.app_cpu_us is None:
+            lines.append("The target runs as fast as the machine of the studies.")
+        else:
+            lines.append(
+                f"CPU was multiplied by {self._speed():.3g}: the studies' application takes {self.app_cpu_us:g} us "
+                "per request on the target. Latencies were not."
+            )
+        if self.system.paths:
+            lines.append("Hops of a path are independent, and each service does the same with and without the mesh.")
+        if not is_configured:
+            lines.append(
+                "Memory does not include the configuration of more services than the studies had: "
+                "add a scale_out study with unused services."
+            )
+        if not (self._are_sessions() and len(self.studies) > 2):
+            lines.append("Intervals are of the blocks; three studies of equal design would add the spread of sessions.")
+        if not self.model_error:
+            lines.append("The model's own error is not in the intervals.")
+        return tuple(lines)
+
+
+def _sum_of(amounts: Sequence[Estimate]) -> Estimate:
+    """Return the sum with the sum of the half-widths, because amounts of the same blocks are not independent."""
+    values = [one.value for one in amounts]
+    total = None if None in values else sum(value for value in values if value is not None)
+    return Estimate(total, sum(one.low for one in amounts), sum(one.high for one in amounts))
