@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from meshtrial.errors import UsageError
 from meshtrial.inference.money import GIB, HOURS_A_MONTH, Prices
 from meshtrial.inference.values import FloatArray
 from meshtrial.prediction import latency
-from meshtrial.prediction.blocks import APP, BuildingBlocks, usable
+from meshtrial.prediction.blocks import APP, BuildingBlocks, Rung, building_blocks, usable
 from meshtrial.prediction.ranges import Estimate, Weights, combined, envelope, rate_weights
 from meshtrial.prediction.resources import (
     Added,
@@ -58,6 +59,11 @@ class Requested:
     cores: float
     gib: float
 
+    def __post_init__(self) -> None:
+        for name in ("cores", "gib"):
+            if not 0 <= getattr(self, name) <= 1e6:
+                raise UsageError(f"requested {name} = {getattr(self, name):g}: must be 0 or more")
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -69,6 +75,7 @@ class Prediction:
     cores: Estimate | None  # data plane and application, of the services that have a number
     control_plane_cores: Estimate
     memory_bytes: Estimate | None  # of all proxies
+    memory_reason: str  # why it has no number
     control_plane_bytes: Estimate | None
     proxies: int  # sidecars
     nodes: int  # proxies of nodes
@@ -122,6 +129,23 @@ def predict(
     )
 
 
+def predict_all(
+    system: System, records: Sequence[StudyData], treatment: str = "", baseline: str = "", **given: Any
+) -> tuple[Prediction, ...]:
+    """Predict one treatment, or every treatment of the studies that can be compared with the baseline.
+
+    ``given`` are further arguments of `predict`. UsageError as there, and if no treatment can be compared.
+    """
+    if treatment or not records:
+        return (predict(system, records, treatment, baseline, **given),)
+    baseline = baseline or records[0].plan.study.baseline.name
+    named = dict.fromkeys(one.name for data in records for one in data.plan.study.treatments if not one.twin)
+    found = [name for name in named if name != baseline and any(building_blocks(d, name, baseline) for d in records)]
+    if not found:
+        found = [next((name for name in named if name != baseline), baseline)]  # which is refused with the reason
+    return tuple(predict(system, records, name, baseline, **given) for name in found)
+
+
 @dataclass(frozen=True)
 class _Predicting:
     system: System
@@ -141,7 +165,7 @@ class _Predicting:
         services = {name: self._service(place, name, cpu, speed) for place, name in enumerate(layout.names)}
         has_any = len(cpu.reasons) < len(layout.names)
         cores = self._total(cpu, speed) if has_any else None
-        memory, configured = self._memory(layout)
+        memory, memory_reason, configured = self._memory(layout)
         control_cores, control_bytes = self._control_plane(speed)
         proxies = int((layout.replicas * layout.has_proxy).sum()) if self._has_sidecars() else 0
         month = None
@@ -162,6 +186,7 @@ class _Predicting:
             cores,
             control_cores,
             memory,
+            memory_reason,
             control_bytes,
             proxies,
             self._node_proxies(),
@@ -212,11 +237,14 @@ class _Predicting:
             share = cores.value / (own_us * 1e-6 * rps)
         return ServiceCost(cores, share=share)
 
-    def _memory(self, layout: Layout) -> tuple[Estimate | None, bool]:
-        """Return the proxies' memory, and whether it contains what the configuration of all services takes."""
+    def _memory(self, layout: Layout) -> tuple[Estimate | None, str, bool]:
+        """Return the proxies' memory, why it has no number, and whether the configuration of all services is in it."""
         added = added_memory(layout, self.studies, self.nodes)
-        if added.reasons or not all(np.isfinite(part).all() for part in added.lowest):
-            return None, False
+        if added.reasons:
+            name, reason = next(iter(added.reasons.items()))
+            return None, f"{reason} ({name})", False
+        if not all(np.isfinite(part).all() for part in added.lowest):
+            return None, "the studies could not read the memory of every proxy", False
         proxies = float((layout.replicas * layout.has_proxy).sum()) if self._has_sidecars() else 0.0
         total, is_complete = self._total(added), True
         parts = [part.sum(axis=0) for part in added.lowest]
@@ -226,7 +254,9 @@ class _Predicting:
                 parts += [sign * proxies * len(layout.names) * slope / len(slopes) for slope in slopes]
             else:
                 is_complete &= not self._holds(name)
-        return (combined(parts, self.alpha, self.model_error) if is_complete else total), is_complete
+        if is_complete:
+            total = combined(parts, self.alpha, self.model_error)
+        return total, "", is_complete
 
     def _holds(self, name: str) -> bool:
         """Return whether this treatment has sidecars."""
@@ -248,15 +278,18 @@ class _Predicting:
         rates = layout.proxy_rps
         by_pair = self.system.by_pair
         parts: dict[str, list[FloatArray]] = {}
-        for study in self.studies:
+        # Studies of different loads complete each other: their blocks are joined in the order in which they ran.
+        groups = [[one] for one in self.studies] if self._are_sessions() else [list(self.studies)]
+        for group in groups:
+            n = min(len(one.blocks) for one in group)
             hops: dict[tuple[str, str], FloatArray] = {}
-            used: set[int] = set()  # rungs
+            used: list[Rung] = []
             for pair in pairs:
                 if self.system.services[pair[0]].outside or self.system.services[pair[1]].outside:
                     return PathLatency({}, f"{'>'.join(pair)} passes one proxy; the studies measured two")
-                ladder = Ladder.of([study], by_pair[pair].protocol)
+                ladder = Ladder.of(group, by_pair[pair].protocol)
                 if ladder is None:
-                    return PathLatency({}, f"{study.name} did not measure {by_pair[pair].protocol}")
+                    return PathLatency({}, f"no study measured {by_pair[pair].protocol}")
                 weights = self._hop_weights(layout, ladder, rates[[index[end] for end in pair]])
                 if not weights.is_inside.all():
                     measured = " to ".join(f"{rate:g}" for rate in dict.fromkeys(ladder.rates[[0, -1]].tolist()))
@@ -264,18 +297,20 @@ class _Predicting:
                         {}, f"{'>'.join(pair)} passes a proxy at a rate that is not within {measured} rps"
                     )
                 # A hop passes both proxies, so it lies between the distributions at their rates.
-                mean = weights.nearest.mean(axis=0)
-                shares = {study.rungs.index(rung): mean[place] for _, place, rung in ladder.rungs if mean[place]}
-                used |= shares.keys()
-                found = [(share, study.latencies[rung]) for rung, share in shares.items()]
-                if any(one is None for _, one in found):
-                    return PathLatency({}, f"{study.name} has no distribution of its latencies")
-                hops[pair] = np.sum([share * one for share, one in found if one is not None], axis=0)
-            allowed = {key: q for key, q in PERCENTILES.items() if study.allows(q, used)}
+                shares = weights.nearest.mean(axis=0) / ladder.studies_at
+                hop = np.zeros(())
+                for study, place, rung in ladder.rungs:
+                    if shares[place]:
+                        if (latencies := group[study].latencies(rung)) is None:
+                            return PathLatency({}, f"{group[study].name} has no distribution of its latencies")
+                        hop = hop + shares[place] * latencies[:, :n]
+                        used.append(rung)
+                hops[pair] = hop
+            allowed = {key: q for key, q in PERCENTILES.items() if all(one.allows(q, used) for one in group)}
             own, base = np.moveaxis(latency.quantiles_of_path(steps, hops, [*allowed.values()]), 1, 0)
             for key, values in zip(allowed, own - base, strict=True):
-                parts.setdefault(key, []).append(values / len(self.studies))
-        whole = {key: values for key, values in parts.items() if len(values) == len(self.studies)}
+                parts.setdefault(key, []).append(values / len(groups))
+        whole = {key: values for key, values in parts.items() if len(values) == len(groups)}
         missing = [key for key in PERCENTILES if key not in whole]
         reason = f"runs have too few requests for {', '.join(missing)}" if missing else ""
         return PathLatency({key: self._combined(values) for key, values in whole.items()}, reason)

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -57,27 +56,28 @@ class BuildingBlocks:
     blocks: tuple[int, ...]
     rungs: tuple[Rung, ...]
     treatments: tuple[str, str]
+    _read: dict[int, FloatArray | None] = field(default_factory=dict, repr=False)  # by rung
 
     @property
     def name(self) -> str:
         """The study's folder."""
         return self.data.path.name
 
-    @cached_property
-    def latencies(self) -> tuple[FloatArray | None, ...]:
-        """For each rung the latencies (2, blocks, probabilities) in seconds; None where no distribution is recorded."""
-        return tuple(self._latencies(rung) for rung in self.rungs)
+    def latencies(self, rung: Rung) -> FloatArray | None:
+        """Return a rung's latencies (2, blocks, probabilities) in seconds; None where no distribution is recorded."""
+        if id(rung) not in self._read:
+            try:
+                found = np.array([[distribution(self.data, run) for run in runs] for runs in rung.runs])
+            except RecordError:
+                self._read[id(rung)] = None
+            else:
+                self._read[id(rung)] = found
+        return self._read[id(rung)]
 
-    def _latencies(self, rung: Rung) -> FloatArray | None:
-        try:
-            return np.array([[distribution(self.data, run) for run in runs] for runs in rung.runs])
-        except RecordError:
-            return None
-
-    def allows(self, q: float, rungs: Iterable[int]) -> bool:
+    def allows(self, q: float, rungs: Iterable[Rung]) -> bool:
         """Return whether every run of these rungs has enough requests for this quantile."""
         floor = requests_needed(q, self.data.plan.study.gates.sample_floor)
-        runs = (run for rung in rungs for runs in self.rungs[rung].runs for run in runs)
+        runs = (run for rung in rungs for runs in rung.runs for run in runs)
         return all(run.responses.get("requests", 0.0) >= floor for run in runs)
 
 

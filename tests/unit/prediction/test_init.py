@@ -207,6 +207,20 @@ def test_a_percentile_needs_enough_requests(tmp_path):
     assert "p99" in found.reason
 
 
+def test_studies_of_different_rates_complete_each_other(tmp_path):
+    studies = []
+    for rate, latency_s in ((100, 4e-3), (1000, 2e-3)):
+        data = recorded({"sidecar": sidecars}, loads(rate), folder=tmp_path / str(rate), blocks=rate // 100 + 5)
+        write_latencies(data, lambda name, latency_s=latency_s: np.full(100, latency_s if name == "sidecar" else 1e-3))
+        studies.append(data)
+    # Half-way between the logarithms of both rates.
+    system = System({}, (Call("a", "b", 10**2.5),), {"p": (CallStep("a", "b"),)})
+    found = predict(system, studies, "sidecar")
+    assert found.paths["p"].added["p50"].value == pytest.approx(2e-3, rel=1e-3)
+    assert found.services["a"].cores.value == pytest.approx(10**2.5 * 250 * US)
+    assert not found.is_between_sessions
+
+
 def test_paths_without_a_distribution_say_why():
     system = System({}, (Call("a", "b", 100),), {"p": (CallStep("a", "b"),)})
     found = predict(system, [recorded({"sidecar": sidecars})], "sidecar").paths["p"]
