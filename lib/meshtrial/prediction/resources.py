@@ -80,20 +80,25 @@ class Ladder:
     rates: FloatArray  # ascending
     rungs: tuple[tuple[int, int, Rung], ...]  # (study, index of the rate, rung)
     body_bytes: int
-    connections: int
 
     @classmethod
     def of(cls, studies: Sequence[BuildingBlocks], protocol: str) -> Ladder | None:
-        """Return the ladder with the smallest bodies and the most frequent number of connections; None without any."""
+        """Return the ladder with the smallest bodies; None without any.
+
+        If a rate was measured over several numbers of connections, the one closest to the most frequent number counts.
+        """
         known = [(s, rung) for s, one in enumerate(studies) for rung in one.rungs if rung.protocol == protocol]
         if not known:
             return None
         body = min(rung.body_bytes for _, rung in known)
-        counted = Counter(rung.connections for _, rung in known if rung.body_bytes == body)
-        connections = max(counted, key=lambda number: (counted[number], -number))
-        kept = [(s, rung) for s, rung in known if (rung.body_bytes, rung.connections) == (body, connections)]
-        rates = sorted({rung.rps for _, rung in kept})
-        return cls(np.array(rates), tuple((s, rates.index(rung.rps), rung) for s, rung in kept), body, connections)
+        smallest = [(s, rung) for s, rung in known if rung.body_bytes == body]
+        counted = Counter(rung.connections for _, rung in smallest)
+        usual = max(counted, key=lambda number: (counted[number], -number))
+        at = {rung.rps: {other.connections for _, other in smallest if other.rps == rung.rps} for _, rung in smallest}
+        connections = {rps: min(numbers, key=lambda number: abs(number - usual)) for rps, numbers in at.items()}
+        rates = sorted(connections)
+        rungs = [(s, rates.index(rung.rps), rung) for s, rung in smallest if rung.connections == connections[rung.rps]]
+        return cls(np.array(rates), tuple(rungs), body)
 
     @property
     def studies_at(self) -> FloatArray:
@@ -243,13 +248,13 @@ def added_memory(layout: Layout, studies: Sequence[BuildingBlocks], nodes: int |
     n = len(layout.names)
     added = Added.nothing(n + 1, studies)
     connections = np.add(*layout.sums(layout.connections)) / layout.replicas
-    measured = [rung.connections for one in studies for rung in one.rungs]
-    fewest, most = min(measured), max(measured)
+    measured = Counter(rung.connections for one in studies for rung in one.rungs)
+    usual, most = max(measured, key=lambda number: (measured[number], -number)), max(measured)
     slopes = [(s, slope) for s, one in enumerate(studies) if (slope := _connection_slope(one)) is not None]
     proxies = np.append(layout.replicas * layout.has_proxy, 0.0)
-    held = np.append(layout.replicas * layout.has_proxy * np.maximum(connections - fewest, 0), 0.0)
+    held = np.append(layout.replicas * layout.has_proxy * np.maximum(connections - usual, 0), 0.0)
     for study, one in enumerate(studies):
-        rungs = [rung for rung in one.rungs if rung.connections == min(rung.connections for rung in one.rungs)]
+        rungs = [rung for rung in one.rungs if rung.connections == usual] or one.rungs
         holds = np.mean([_one_proxy(rung) for rung in rungs], axis=0)
         share = 1 / len(studies)
         added.add(study, proxies * share, proxies * share, holds)
