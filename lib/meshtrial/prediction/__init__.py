@@ -109,10 +109,11 @@ def predict(
 ) -> Prediction:
     """Predict what a treatment adds, compared with a baseline (by default that of the first study).
 
-    ``app_cpu_us`` is the CPU per request of the *studies'* application on the machine for which is predicted, at the
-    highest measured rate; what is added is then that many times larger. ``nodes`` is the number of nodes, by default
-    that of the studies. ``model_error`` is the standard deviation of measured over predicted amounts, from studies of
-    generated systems. UsageError if no study has both treatments, or the studies cannot be used together.
+    ``app_cpu_us`` is the CPU per request of the studies' application on the target, at the highest measured rate. CPU
+    is multiplied by its ratio to that of the studies' baseline. ``nodes`` is by default that of the studies.
+    ``model_error`` is the standard deviation of measured over predicted amounts.
+
+    UsageError if no study has both treatments, or the studies cannot be used together.
     """
     if not records:
         raise UsageError("no study is given; name the folder of at least one recorded study")
@@ -216,7 +217,7 @@ class _Predicting:
         return (self.nodes or recorded) if recorded else 0
 
     def _speed(self) -> float:
-        """Return how many times as much CPU a request takes on the target as in the studies."""
+        """Return the CPU per request on the target over that in the studies."""
         if self.app_cpu_us is None:
             return 1.0
         top = [max(one.rungs, key=lambda rung: rung.rps).cpu_s[1, APP].mean() for one in self.studies]

@@ -38,9 +38,9 @@ class Estimate:
 def combined(parts: Sequence[FloatArray], alpha: float, model_error: float = 0.0, sessions: bool = False) -> Estimate:
     """Return the sum over the studies of each study's mean over its blocks (blocks,).
 
-    With `sessions` every study alone predicts the whole, its part times the number of studies. From three studies on
-    the interval is then the one in which another session's estimate lies, if that is wider. `model_error` is the
-    standard deviation of true over predicted amounts; its share is added in quadrature.
+    With `sessions` every study alone predicts the whole: its part times the number of studies. The interval is then
+    that of another session's estimate, if there are three studies and it is wider. `model_error` is the standard
+    deviation of measured over predicted amounts; it is added in quadrature.
     """
     value = float(sum(part.mean() for part in parts))
     errors = np.array([part.var(ddof=1) / len(part) for part in parts])
@@ -75,8 +75,8 @@ def rate_weights(rates: FloatArray, measured: FloatArray) -> Weights:
     """Return the weights of ascending measured rates (k,) at rates (n,), linear in the rate's logarithm.
 
     Outside of the measured rates only this is assumed: CPU per request does not grow with the rate, and CPU per second
-    does not shrink. So below the lowest rate a request costs at least what it costs there, and a second at most what
-    it costs there; above the highest rate it is the other way round.
+    does not shrink. Below the lowest rate, the CPU per request there is the least and the CPU per second there is the
+    most. Above the highest rate it is the other way round.
     """
     rates = np.where(rates > 0, rates, measured[0])  # through a service without a proxy passes nothing
     last = len(measured) - 1

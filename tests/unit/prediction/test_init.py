@@ -39,7 +39,7 @@ def test_one_hop_costs_what_was_measured():
 
 
 def test_a_proxy_costs_what_its_own_rate_costs():
-    # Through b's proxy pass 200 + 800 requests a second, through a's and c's a number between two rates.
+    # Through b's proxy pass 200 + 800 requests per second, through a's and c's a number between two rates.
     found = predict(chain(200, 800), [recorded({"sidecar": sidecars})], "sidecar")
     assert found.services["b"].cores.value == pytest.approx((200 * CALLEE_US[1000] + 800 * CALLER_US[1000]) * US)
     # log10(200) is 2.301: 30.1 % of the way from 300 to 200 us.
