@@ -51,6 +51,7 @@ def add(command: argparse.ArgumentParser) -> None:
     )
     option("--model-error", type=float, default=0.0, metavar="SHARE", help="standard deviation of measured/predicted")
     option("--json", type=Path, metavar="FILE", help="write all results as JSON")
+    option("--html", type=Path, metavar="FILE", help="write the results as one offline page")
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
@@ -80,6 +81,9 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     if arguments.json is not None:
         with writing(arguments.json, UsageError):
             page.write(arguments.json, arguments.system, found)
+    if arguments.html is not None:
+        with writing(arguments.html, UsageError):
+            page.write_html(arguments.html, arguments.system, found, arguments.command_line, arguments.currency)
     print(page.text(found, arguments.currency), file=out)
     return 0
 

@@ -302,6 +302,10 @@ class _Predicting:
                 hop = np.zeros(())
                 for study, place, rung in ladder.rungs:
                     if shares[place]:
+                        if not all(run.valid for runs in rung.runs for run in runs):
+                            return PathLatency(
+                                {}, f"a run at {rung.rps:g} rps failed a check, so its latency ranks last"
+                            )
                         if (latencies := group[study].latencies(rung)) is None:
                             return PathLatency({}, f"{group[study].name} has no distribution of its latencies")
                         hop = hop + shares[place] * latencies[:, :n]

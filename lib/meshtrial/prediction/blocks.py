@@ -4,13 +4,14 @@ A study is usable at its loads of a fixed rate with one application behind kept 
 for each block, so that a prediction carries the noise of blocks, and as the difference of two treatments in the same
 block.
 
-A proxy belongs to the caller or to the callee by its component's name. Every other part of the data plane, such as
+A sidecar belongs to the caller or to the callee by its component's name. Every other part of the data plane, such as
 ztunnel, is a proxy of a node: half of what it uses per request is the caller's node's and half the callee's.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -127,32 +128,44 @@ def side_of(usage: ComponentUsage) -> int:
     """Return whose part of the data plane a component is."""
     if usage.role == "app":
         return APP
+    if "node proxy" in usage.component:
+        return NODE
     if usage.role == "policy" or usage.component.startswith(("server", "waypoint", "relay")):
         return CALLEE
     return CALLER if usage.component.startswith("client") else NODE
+
+
+def _nodes(used: Iterable[ComponentUsage]) -> int:
+    """Return on how many nodes there are proxies; on one machine those of both ends are two components."""
+    counts: Counter[str] = Counter()
+    for usage in used:
+        if side_of(usage) == NODE:
+            counts[usage.component.removeprefix("client ").removeprefix("server ")] += usage.count
+    return max(counts.values(), default=0)
 
 
 def _rung(load: Load, runs: Sequence[Sequence[RunRecord]]) -> Rung:
     shape = (2, len(runs[0]))
     cpu, memory = np.zeros((2, SIDES, shape[1])), np.zeros((2, 3, shape[1]))
     control = np.zeros((2, *shape))
-    nodes = 1
+    nodes = 0
     for which, column in enumerate(runs):
         for block, run in enumerate(column):
             on_path = [usage for usage in run.usage if usage.role in PARTS["path"].members]
             whole = sum(usage.cpu_s for usage in on_path)
+            own_nodes = _nodes(on_path)
+            nodes = max(nodes, own_nodes)
             for usage in on_path:
                 side = side_of(usage)
                 share = usage.cpu_s / whole if whole else 0.0
                 cpu[which, side, block] += share * run.responses["path_cpu_s_per_request"]
                 if side != APP:
-                    memory[which, side, block] += (usage.pss_bytes or np.nan) / usage.count
-                    nodes = max(nodes, usage.count if side == NODE else 1)
+                    held = np.nan if usage.pss_bytes is None else usage.pss_bytes
+                    memory[which, side, block] += held / (own_nodes if side == NODE else usage.count)
             control[0, which, block] = run.responses.get("control_plane_cpu_cores", 0.0)
             control[1, which, block] = run.responses.get("control_plane_memory_bytes", 0.0)
     body = load.payload_bytes + (load.response_bytes or load.payload_bytes)
     columns = tuple(tuple(column) for column in runs)
-    has_nodes = bool(memory[:, NODE].any())
     return Rung(
         load.asked_rps,
         load.protocol,
@@ -162,9 +175,20 @@ def _rung(load: Load, runs: Sequence[Sequence[RunRecord]]) -> Rung:
         memory,
         control[0],
         control[1],
-        nodes if has_nodes else 0,
+        nodes,
         columns,
     )
+
+
+def _machine(data: StudyData) -> str:
+    """Return the kind of machine or nodes that a study ran on."""
+    testbed = data.environment.get("testbed", {})
+    kinds = set()
+    for node in testbed.get("nodes") or [testbed]:
+        names = (node.get(key) for key in ("cpu_model", "instance_type", "architecture"))
+        cpus = node.get("cpus") or node.get("capacity", {}).get("cpu", "unknown")
+        kinds.add(" ".join([*(name for name in names if name), f"with {cpus} CPUs"]))
+    return f"{data.plan.study.backend}, {' and '.join(sorted(kinds))}"
 
 
 def distribution(data: StudyData, run: RunRecord) -> FloatArray:
@@ -211,8 +235,8 @@ def _of_histogram(folder: Path, run: RunRecord) -> FloatArray:
 def usable(studies: Sequence[StudyData], treatment: str, baseline: str) -> tuple[BuildingBlocks, ...]:
     """Return the building blocks of all studies that have both treatments.
 
-    UsageError if there are none, or if the studies ran on different testbeds or with different applications: what a
-    request costs there cannot be averaged.
+    UsageError if there are none, or if the studies differ in their machines or applications: what a request costs
+    there cannot be averaged.
     """
     found = [one for data in studies if (one := building_blocks(data, treatment, baseline))]
     if not found:
@@ -230,7 +254,8 @@ def usable(studies: Sequence[StudyData], treatment: str, baseline: str) -> tuple
 
 
 def _factors(found: Sequence[BuildingBlocks]) -> dict[str, set[str]]:
+    """Return what may not vary between the studies, as they recorded it."""
     return {
-        "testbed": {str(one.data.environment.get("testbed", {}).get("backend", "")) for one in found},
+        "machine": {_machine(one.data) for one in found},
         "application": {run.app for one in found for runs in one.rungs[0].runs for run in runs},
     }

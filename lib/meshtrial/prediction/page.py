@@ -15,6 +15,7 @@ from meshtrial.prediction.ranges import Estimate
 from meshtrial.records.store import write_json
 from meshtrial.report import Figure, Fragment, sheet, wording
 from meshtrial.report.markup import Cell, Column, Table, bullets, paragraph
+from meshtrial.report.pages import Section, write_page
 from meshtrial.report.palette import HUES, INK, TreatmentStyle
 
 SCHEMA = "meshtrial.prediction/1"
@@ -41,7 +42,7 @@ def totals(predictions: Sequence[Prediction], currency: str = "") -> Fragment:
     one = predictions[0]
     what = "of another session" if one.is_between_sessions else "over blocks"
     note = (
-        f"Added to the baseline, with {wording.percent(one.confidence, 3)} intervals {what}, not corrected for their "
+        f"Added to the baseline, with {wording.percent(one.confidence, 2)} intervals {what}, not corrected for their "
         "number. A range without an estimate is an envelope: all that the measured rates allow."
     )
     return Table.from_rows("Predicted for the system", columns, predictions, note).fragment()
@@ -109,7 +110,7 @@ def cores(predictions: Sequence[Prediction]) -> Figure:
             look = TreatmentStyle(names[place], colour, "o", "-", True)
             middle = amount.value if amount.value is not None else (amount.low + amount.high) / 2
             is_envelope = amount.value is None
-            sheet.estimate(axis, place, (amount.low, amount.high), middle, look, marker="|" if is_envelope else "")
+            sheet.estimate(axis, place, (amount.low, amount.high), middle, look, marker=" " if is_envelope else "")
         sheet.rows(axis, names, colours)
         axis.axvline(0, color=INK, linewidth=0.8)
         axis.set_xlabel("added cores, application and data plane")
@@ -137,6 +138,18 @@ def text(predictions: Sequence[Prediction], currency: str = "") -> str:
     """Return everything as text for a terminal."""
     parts = [totals(predictions, currency), *map(services, predictions), paths(predictions), limits(predictions)]
     return "\n\n".join(str(part) for part in parts)
+
+
+def write_html(path: Path, system: Path, predictions: Sequence[Prediction], command: str, currency: str = "") -> None:
+    """Write everything as one offline page, with the command that made it."""
+    sections = (
+        Section("", (totals(predictions, currency), cores(predictions))),
+        Section("By service", tuple(map(services, predictions))),
+        Section("Latency of paths", (paths(predictions),)),
+        Section("What the numbers suppose", (limits(predictions),)),
+        Section("Provenance", (paragraph(f"Made by: {command}"),)),
+    )
+    write_page(path, f"{system.stem}, predicted", sections)
 
 
 def write(path: Path, system: Path, predictions: Sequence[Prediction]) -> None:

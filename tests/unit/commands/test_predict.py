@@ -21,9 +21,13 @@ def unpacked(tmp_path, monkeypatch) -> None:
 
 def test_the_shop_is_predicted_for_every_treatment(tmp_path):
     prices = ("--core-hour", "0.04", "--gib-hour", "0.005", "--request-cores", "0.1", "--request-gib", "0.125")
-    code, out, err = meshtrial("predict", SHOP, "--from", STUDY, *prices, "--json", str(tmp_path / "shop.json"))
+    files = ("--json", str(tmp_path / "shop.json"), "--html", str(tmp_path / "shop.html"))
+    code, out, err = meshtrial("predict", SHOP, "--from", STUDY, *prices, *files)
     assert (code, err) == (0, "")
     assert "recommendations" in out
+    page = (tmp_path / "shop.html").read_text()
+    assert "<svg" in page
+    assert "place-order" in page
     written = json.loads((tmp_path / "shop.json").read_text())
     assert written["schema"] == "meshtrial.prediction/1"
     treatments = [one["treatment"] for one in written["predictions"]]

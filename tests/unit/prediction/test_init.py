@@ -1,5 +1,7 @@
 """What a treatment adds to a system is the sum of what its single hops cost at the proxies' own rates."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from unit.prediction.single_hops import (
@@ -111,6 +113,23 @@ def test_a_call_passes_the_proxies_of_two_nodes():
     assert found.memory_bytes.value == pytest.approx(2 * 10 * MIB)
     # On 20 nodes each proxy has a tenth of the rate, which is below the measured ones.
     assert predict(chain(100, 100), [recorded({"node-proxy": node_proxy})], "node-proxy", nodes=20).cores.value is None
+
+
+def test_proxies_of_nodes_on_one_machine_are_two_components():
+    def local(load, noise):
+        return [usage(f"{end} node proxy", "data plane", 40.0, load.rps, 10.0) for end in ("client", "server")]
+
+    found = predict(chain(100), [recorded({"node-proxy": local})], "node-proxy")
+    assert found.cores.value == pytest.approx(100 * 80 * US)
+    assert (found.proxies, found.nodes) == (0, 2)
+    assert found.memory_bytes.value == pytest.approx(2 * 10 * MIB)
+
+
+def test_studies_of_different_machines_are_not_used_together():
+    one = recorded({"sidecar": sidecars})
+    other = replace(one, environment={"testbed": {"cpu_model": "other", "cpus": 64}})
+    with pytest.raises(UsageError, match=r"differ in machine: .*other with 64 CPUs"):
+        predict(chain(100), [one, other], "sidecar")
 
 
 def test_larger_bodies_cost_their_slope_and_none_beyond_the_largest():
