@@ -29,7 +29,7 @@ def quantiles_of_path(steps: Sequence[Step], hops: Mapping[Pair, FloatArray], qs
     """
     step = sum(float(hops[pair][..., -1].max()) for pair in calls_of(steps)) / (BINS - 2)
     # Bin j has the latencies around j steps, so that sums of bins are not shifted.
-    edges = (np.arange(BINS) + 0.5) * step
+    edges: FloatArray = np.linspace(0.5, BINS - 0.5, BINS) * step
     masses = {pair: _masses(hops[pair], edges) for pair in set(calls_of(steps))}
     shares = np.cumsum(_sequence(steps, masses), axis=-1)
     rows = shares.reshape(-1, BINS)

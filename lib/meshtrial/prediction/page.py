@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from matplotlib.figure import Figure as Canvas
 
 from meshtrial.inference.money import GIB
-from meshtrial.prediction import PERCENTILES, Prediction, ServiceCost
+from meshtrial.prediction import PERCENTILES, PathLatency, Prediction, ServiceCost
 from meshtrial.prediction.ranges import Estimate
 from meshtrial.records.store import write_json
 from meshtrial.report import Figure, Fragment, sheet, wording
@@ -68,18 +67,19 @@ def paths(predictions: Sequence[Prediction]) -> Fragment:
     rows = [(one, name, path) for one in predictions for name, path in one.paths.items()]
     if not rows:
         return paragraph("The system file names no paths, so no latency is predicted.")
-    columns: list[Column[Any]] = [
+    columns: list[Column[tuple[Prediction, str, PathLatency]]] = [
         Column("path", lambda row: row[1]),
         Column("treatment", lambda row: row[0].treatment),
         Column("against", lambda row: row[0].baseline),
-        *(
-            Column(f"{key} / ms", lambda row, key=key: _amount(row[2].added.get(key), 1e3), numeric=True)
-            for key in PERCENTILES
-        ),
+        *map(_percentile, PERCENTILES),
         Column("why not", lambda row: row[2].reason or None, wide=True),
     ]
     note = "The percentile of the path's latency with the treatment, less the same percentile without it."
     return Table.from_rows("Latency added to paths", columns, rows, note).fragment()
+
+
+def _percentile(key: str) -> Column[tuple[Prediction, str, PathLatency]]:
+    return Column(f"{key} / ms", lambda row: _amount(row[2].added.get(key), 1e3), numeric=True)
 
 
 def limits(predictions: Sequence[Prediction]) -> Fragment:

@@ -61,10 +61,8 @@ class Layout:
     def sums(self, amounts: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return amounts of calls (c,) by caller and by callee, (n,) each; services without a proxy have none."""
         n = len(self.names)
-        return (
-            np.bincount(self.caller, amounts, n) * self.has_proxy,
-            np.bincount(self.callee, amounts, n) * self.has_proxy,
-        )
+        by_caller, by_callee = np.bincount(self.caller, amounts, n), np.bincount(self.callee, amounts, n)
+        return by_caller * self.has_proxy.astype(float), by_callee * self.has_proxy.astype(float)
 
     @property
     def proxy_rps(self) -> FloatArray:
