@@ -9,8 +9,7 @@ from pathlib import Path
 from meshtrial.api.study import RecordedStudy, open_study
 from meshtrial.design.system import System, read_system
 from meshtrial.errors import UsageError
-from meshtrial.inference.money import Prices
-from meshtrial.prediction import Prediction, Requested, page, predict_all
+from meshtrial.prediction import Prediction, options, page, predict_all
 from meshtrial.report import Figure, Fragment
 from meshtrial.report.markup import Displayable, Form, join
 
@@ -116,19 +115,14 @@ def predict(
         raise UsageError("studies is empty; name at least one recorded study, such as one of building_blocks")
     read = system if isinstance(system, System) else read_system(Path(system))
     recorded = [one if isinstance(one, RecordedStudy) else open_study(one) for one in studies]
-    prices = Prices(core_hour, gib_hour) if core_hour or gib_hour else None
-    requested = Requested(request_cores, request_gib) if request_cores or request_gib else None
-    if requested and not prices:
-        raise UsageError("what proxies request is shown as money: give the prices core_hour and gib_hour too")
-    found = predict_all(
-        read,
-        [one.data for one in recorded],
-        treatment,
-        against,
-        prices=prices,
-        requested=requested,
-        nodes=nodes or None,
-        app_cpu_us=app_cpu_us or None,
+    given = options(
+        core_hour=core_hour,
+        gib_hour=gib_hour,
+        request_cores=request_cores,
+        request_gib=request_gib,
+        nodes=nodes,
+        app_cpu_us=app_cpu_us,
         model_error=model_error,
     )
+    found = predict_all(read, [one.data for one in recorded], treatment, against, **given)
     return PredictedSystem(read, found, currency)

@@ -19,6 +19,9 @@ examples:
 
 docs/how-to/your-system.md describes the system file."""
 
+# The options that are arguments of `meshtrial.prediction.options`.
+NUMBERS = ("core_hour", "gib_hour", "request_cores", "request_gib", "nodes", "app_cpu_us", "model_error")
+
 
 def add(command: argparse.ArgumentParser) -> None:
     """Declare the options."""
@@ -52,28 +55,20 @@ def add(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
-    from meshtrial.api.prediction import predict
-    from meshtrial.prediction import page
+    from meshtrial.design.system import read_system
+    from meshtrial.inference import read_study
+    from meshtrial.prediction import options, page, predict_all
+    from meshtrial.records.store import StudyStore
 
-    found = predict(
-        arguments.system,
-        arguments.studies,
-        treatment=arguments.treatment,
-        against=arguments.against,
-        core_hour=arguments.core_hour,
-        gib_hour=arguments.gib_hour,
-        currency=arguments.currency,
-        request_cores=arguments.request_cores,
-        request_gib=arguments.request_gib,
-        nodes=arguments.nodes,
-        app_cpu_us=arguments.app_cpu_us,
-        model_error=arguments.model_error,
-    )
+    given = options(**{name: getattr(arguments, name) for name in NUMBERS})
+    system = read_system(arguments.system)
+    records = [read_study(StudyStore.open(path.resolve())) for path in arguments.studies]
+    found = predict_all(system, records, arguments.treatment, arguments.against, **given)
     if arguments.json is not None:
         with writing(arguments.json, UsageError):
-            page.write(arguments.json, arguments.system, found.predictions)
+            page.write(arguments.json, arguments.system, found)
     if arguments.html is not None:
         with writing(arguments.html, UsageError):
-            page.write_html(arguments.html, arguments.system, found.predictions, arguments.command_line, found.currency)
-    print(page.text(found.predictions, found.currency), file=out)
+            page.write_html(arguments.html, arguments.system, found, arguments.command_line, arguments.currency)
+    print(page.text(found, arguments.currency), file=out)
     return 0

@@ -133,6 +133,30 @@ def predict(
     )
 
 
+def options(
+    *,
+    core_hour: float = 0.0,
+    gib_hour: float = 0.0,
+    request_cores: float = 0.0,
+    request_gib: float = 0.0,
+    nodes: int = 0,
+    app_cpu_us: float = 0.0,
+    model_error: float = 0.0,
+) -> dict[str, Any]:
+    """Return the further arguments of `predict` from plain numbers, of which 0 means that one is not given."""
+    prices = Prices(core_hour, gib_hour) if core_hour or gib_hour else None
+    requested = Requested(request_cores, request_gib) if request_cores or request_gib else None
+    if requested and not prices:
+        raise UsageError("what proxies request is shown as money: give the prices core_hour and gib_hour too")
+    return {
+        "prices": prices,
+        "requested": requested,
+        "nodes": nodes or None,
+        "app_cpu_us": app_cpu_us or None,
+        "model_error": model_error,
+    }
+
+
 def predict_all(
     system: System, records: Sequence[StudyData], treatment: str = "", baseline: str = "", **given: Any
 ) -> tuple[Prediction, ...]:
