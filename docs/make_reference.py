@@ -596,7 +596,7 @@ class Example:
     every_contrast: bool = False  # those too whose baseline is another treatment than the study's
 
 
-# What each study's notebook shows as a result: a record of that study.
+# What a study's notebook shows as a result: a record of that study, if the checkout has one.
 EXAMPLES = {
     "ambient_vs_no_mesh": Example("ambient_vs_no_mesh/20261121T211720Z-77c58730", loads=("300rps-4c",)),
     "calibration": Example(DELAYED),
@@ -624,9 +624,9 @@ def notebook(study: str) -> Callable[[str], str]:
         source = under(
             source, "### What the profiles set", [(name, *values) for name, values in _set_by(study).items()]
         )
-        example = EXAMPLES[study]
-        rows = _recorded(example.sample, lambda data: _example(data, example))
-        source = under(source, "### What a result looks like", rows)
+        if example := EXAMPLES.get(study):
+            rows = _recorded(example.sample, lambda data: _example(data, example))
+            source = under(source, "### What a result looks like", rows)
         whole["cells"][place]["source"] = STUDIES[study].SETTINGS.source().splitlines(keepends=True)
         before["source"] = source.removesuffix("\n").splitlines(keepends=True)
         return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"

@@ -6,6 +6,8 @@ from meshtrial.api import tables as tables
 from meshtrial.api.comparison import Comparison as Comparison
 from meshtrial.api.comparison import compare as compare
 from meshtrial.api.comparison import compare_table as compare_table
+from meshtrial.api.prediction import PredictedSystem as PredictedSystem
+from meshtrial.api.prediction import predict as predict
 from meshtrial.api.study import RecordedStudy as RecordedStudy
 from meshtrial.api.study import columns as columns
 from meshtrial.api.study import open_study as open_study

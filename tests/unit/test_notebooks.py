@@ -183,3 +183,15 @@ def test_papermill_runs_the_explorer_on_the_study_that_is_given(unpacked):
     assert "Forest plot against none" in page
     assert "consul+l7" in page
     assert not re.search(r"\bsrc=\"(?!data:)|https?://(?!www\.w3\.org)[^\s\"]+\.js", page)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_your_system_shows_every_part_of_the_prediction(unpacked):
+    path = paths.NOTEBOOKS / "your_system.ipynb"
+    names: dict[str, Any] = {}
+    exec(parameters_cell(path), names)
+    opening, *others = code_cells(path)
+    exec(opening, names)
+    shown = "".join(eval(code, names)._repr_html_() for code in others)
+    for part in ("catalogue", "place-order", "Added cores", "proxy at a rate"):
+        assert part in shown

@@ -34,7 +34,8 @@ ROOMS = (
     ("testbed",),  # what a backend offers (testbed.base)
     ("testbed.local", "testbed.kubernetes", "inference"),  # the backends; records to verdicts
     ("run", "report"),  # plan to records; records to pages
-    ("compare", "planning", "site"),  # results from elsewhere; blocks for a margin; studies as a web site
+    # Results from elsewhere; blocks for a margin; costs of a system of one's own; studies as a web site.
+    ("compare", "planning", "prediction", "site"),
     ("api", "commands"),  # what notebooks use; what the command line offers
     ("explore", "cli", "native.__main__"),  # widgets over what notebooks use
     ("__main__",),

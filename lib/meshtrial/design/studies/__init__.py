@@ -8,6 +8,7 @@ from meshtrial.design.parameters import Taken
 from meshtrial.design.settings import Settings
 from meshtrial.design.studies import (
     ambient_vs_no_mesh,
+    building_blocks,
     calibration,
     decomposition,
     feature_impact,
@@ -31,6 +32,7 @@ class StudyModule(Protocol):
 
 STUDIES: dict[str, StudyModule] = {
     "ambient_vs_no_mesh": ambient_vs_no_mesh,
+    "building_blocks": building_blocks,
     "calibration": calibration,
     "decomposition": decomposition,
     "feature_impact": feature_impact,

@@ -1,0 +1,391 @@
+"""What a treatment adds to a system of one's own: cores, memory, money and latency, predicted from recorded studies.
+
+The studies measured single hops; the system is described by `meshtrial.design.system`. Everything is added up block by
+block, so that intervals carry the noise of blocks, and from three equal studies on that of sessions. A rate, a body or
+a number of connections outside of the measured ones gives an envelope or no number, never an extrapolated one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from meshtrial.design.responses import MARKED
+from meshtrial.design.system import System, calls_of
+from meshtrial.errors import UsageError
+from meshtrial.inference.money import GIB, HOURS_A_MONTH, Prices
+from meshtrial.inference.values import FloatArray
+from meshtrial.prediction import latency
+from meshtrial.prediction.blocks import APP, NODE, PROBABILITIES, BuildingBlocks, Rung, building_blocks, usable
+from meshtrial.prediction.ranges import FARTHEST, Estimate, Weights, combined, envelope, rate_weights
+from meshtrial.prediction.resources import (
+    SMALL_BODY_BYTES,
+    Added,
+    Ladder,
+    Layout,
+    added_cpu,
+    added_memory,
+    configuration_slopes,
+    node_weights_of,
+)
+from meshtrial.records.dataset import StudyData
+
+PERCENTILES = {one.key: one.q for one in MARKED if one.q <= 0.99}
+
+
+@dataclass(frozen=True)
+class ServiceCost:
+    """What is added at one service, over all its replicas."""
+
+    cores: Estimate | None  # None for the reason that is given
+    reason: str = ""
+    share: float | None = None  # added over the application's own CPU, if the system file has it
+
+
+@dataclass(frozen=True)
+class PathLatency:
+    """What is added to the latency of a path, in seconds, by percentile (`p50`)."""
+
+    added: Mapping[str, Estimate]
+    reason: str = ""  # why a percentile is missing
+
+
+@dataclass(frozen=True)
+class Requested:
+    """What each proxy requests of the scheduler: Istio's default is 0.1 cores and 0.125 GiB (istio/istio#17045)."""
+
+    cores: float
+    gib: float
+
+    def __post_init__(self) -> None:
+        for name in ("cores", "gib"):
+            if not 0 <= getattr(self, name) <= 1e6:
+                raise UsageError(f"requested {name} = {getattr(self, name):g}: must be 0 or more")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a treatment adds to a system, compared with a baseline."""
+
+    treatment: str
+    baseline: str
+    services: Mapping[str, ServiceCost]
+    cores: Estimate | None  # data plane and application, of the services that have a number
+    control_plane_cores: Estimate
+    memory_bytes: Estimate | None  # of all proxies
+    memory_reason: str  # why it has no number
+    control_plane_bytes: Estimate | None
+    proxies: int  # the treatment's sidecars
+    nodes: int  # its proxies of nodes
+    month: Estimate | None  # CPU and memory of data plane and control plane at the given prices
+    month_requested: float | None  # what its proxies request more than the baseline's, at these prices
+    paths: Mapping[str, PathLatency]
+    studies: tuple[str, ...]
+    blocks: int  # over all studies
+    confidence: float
+    is_between_sessions: bool  # whether the intervals are those of another session
+    assumptions: tuple[str, ...]
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The services without a number, which no sum contains."""
+        return tuple(name for name, one in self.services.items() if one.cores is None)
+
+
+def predict(
+    system: System,
+    records: Sequence[StudyData],
+    treatment: str,
+    baseline: str = "",
+    *,
+    prices: Prices | None = None,
+    requested: Requested | None = None,
+    nodes: int | None = None,
+    app_cpu_us: float | None = None,
+    model_error: float = 0.0,
+    alpha: float = 0.05,
+) -> Prediction:
+    """Predict what a treatment adds, compared with a baseline (by default that of the first study).
+
+    ``app_cpu_us`` is the CPU per request of the studies' application on the target, at the highest measured rate. CPU
+    is multiplied by its ratio to that of the studies' baseline. ``nodes`` is by default that of the studies.
+    ``model_error`` is the standard deviation of measured over predicted amounts.
+
+    UsageError if no study has both treatments, or the studies cannot be used together.
+    """
+    if not records:
+        raise UsageError("no study is given; name the folder of at least one recorded study")
+    if nodes is not None and nodes < 1:
+        raise UsageError(f"nodes = {nodes}: must be 1 or more")
+    if app_cpu_us is not None and not app_cpu_us > 0:
+        raise UsageError(f"app_cpu_us = {app_cpu_us:g}: must be more than 0")
+    if not 0 <= model_error < 1:
+        raise UsageError(f"model_error = {model_error:g}: must be a share from 0 to 1, such as 0.08")
+    baseline = baseline or records[0].plan.study.baseline.name
+    if treatment == baseline:
+        raise UsageError(f"{treatment}: is compared with itself; name another treatment or baseline")
+    studies = usable(records, treatment, baseline)
+    return _Predicting(system, records, studies, treatment, baseline, nodes, app_cpu_us, model_error, alpha).all(
+        prices, requested
+    )
+
+
+def options(
+    *,
+    core_hour: float = 0.0,
+    gib_hour: float = 0.0,
+    request_cores: float = 0.0,
+    request_gib: float = 0.0,
+    nodes: int = 0,
+    app_cpu_us: float = 0.0,
+    model_error: float = 0.0,
+) -> dict[str, Any]:
+    """Return the further arguments of `predict` from plain numbers, of which 0 means that one is not given."""
+    prices = Prices(core_hour, gib_hour) if core_hour or gib_hour else None
+    requested = Requested(request_cores, request_gib) if request_cores or request_gib else None
+    if requested and not prices:
+        raise UsageError("what proxies request is shown as money: give the prices core_hour and gib_hour too")
+    return {
+        "prices": prices,
+        "requested": requested,
+        "nodes": nodes or None,
+        "app_cpu_us": app_cpu_us or None,
+        "model_error": model_error,
+    }
+
+
+def predict_all(
+    system: System, records: Sequence[StudyData], treatment: str = "", baseline: str = "", **given: Any
+) -> tuple[Prediction, ...]:
+    """Predict one treatment, or every treatment of the studies that can be compared with the baseline.
+
+    ``given`` are further arguments of `predict`. UsageError as there, and if no treatment can be compared.
+    """
+    if treatment or not records:
+        return (predict(system, records, treatment, baseline, **given),)
+    baseline = baseline or records[0].plan.study.baseline.name
+    named = dict.fromkeys(one.name for data in records for one in data.plan.study.treatments if not one.twin)
+    found = [name for name in named if name != baseline and any(building_blocks(d, name, baseline) for d in records)]
+    if not found:
+        found = [next((name for name in named if name != baseline), baseline)]  # which is refused with the reason
+    return tuple(predict(system, records, name, baseline, **given) for name in found)
+
+
+@dataclass(frozen=True)
+class _Predicting:
+    system: System
+    records: Sequence[StudyData]
+    studies: tuple[BuildingBlocks, ...]
+    treatment: str
+    baseline: str
+    nodes: int | None
+    app_cpu_us: float | None
+    model_error: float
+    alpha: float
+
+    def all(self, prices: Prices | None, requested: Requested | None) -> Prediction:
+        layout = Layout.of(self.system)
+        speed = self._speed()
+        cpu = added_cpu(layout, self.studies, self.nodes)
+        services = {name: self._service(place, name, cpu, speed) for place, name in enumerate(layout.names)}
+        has_any = len(cpu.reasons) < len(layout.names)
+        cores = self._total(cpu, speed) if has_any else None
+        memory, memory_reason, configured = self._memory(layout)
+        control_cores, control_bytes = self._control_plane(speed)
+        sidecars = int((layout.replicas * layout.has_proxy).sum())
+        (proxies, nodes), others = ((sidecars * self._has_sidecars(which), self._nodes_of(which)) for which in (0, 1))
+        month = None
+        if prices and cores and memory and not cpu.reasons:
+            parts = [
+                (prices.core_hour * HOURS_A_MONTH, (cores, control_cores)),
+                (prices.gib_hour * HOURS_A_MONTH / GIB, (memory, control_bytes)),
+            ]
+            month = _sum_of([one.scaled(price) for price, amounts in parts for one in amounts])
+        month_requested = None
+        if prices and requested:
+            each = prices.core_hour * requested.cores + prices.gib_hour * requested.gib
+            month_requested = (proxies + nodes - sum(others)) * HOURS_A_MONTH * each
+        return Prediction(
+            self.treatment,
+            self.baseline,
+            services,
+            cores,
+            control_cores,
+            memory,
+            memory_reason,
+            control_bytes,
+            proxies,
+            nodes,
+            month,
+            month_requested,
+            {name: self._path(name, layout) for name in self.system.paths},
+            tuple(one.name for one in self.studies),
+            sum(len(one.blocks) for one in self.studies),
+            1 - self.alpha,
+            self._are_sessions() and len(self.studies) > 2,
+            self._assumptions(configured),
+        )
+
+    def _combined(self, parts: Sequence[FloatArray]) -> Estimate:
+        return combined(parts, self.alpha, self.model_error, self._are_sessions())
+
+    def _are_sessions(self) -> bool:
+        """Return whether every study measured the same loads, so that each predicts the whole alone."""
+        measured = [{(r.rps, r.protocol, r.body_bytes, r.connections) for r in one.rungs} for one in self.studies]
+        return all(one == measured[0] for one in measured)
+
+    def _has_sidecars(self, which: int) -> bool:
+        """Return whether the treatment (0) or the baseline (1) has sidecars."""
+        return any(rung.proxy_bytes[which, :NODE].any() for one in self.studies for rung in one.rungs)
+
+    def _nodes_of(self, which: int) -> int:
+        """Return how many proxies of nodes the treatment (0) or the baseline (1) has."""
+        of_nodes = [rung for one in self.studies for rung in one.rungs if rung.proxy_bytes[which, NODE].any()]
+        return (self.nodes or max(rung.nodes for rung in of_nodes)) if of_nodes else 0
+
+    def _speed(self) -> float:
+        """Return the CPU per request on the target over that in the studies."""
+        if self.app_cpu_us is None:
+            return 1.0
+        top = [max(one.rungs, key=lambda rung: rung.rps).cpu_s[1, APP].mean() for one in self.studies]
+        return self.app_cpu_us * 1e-6 / float(np.mean(top))
+
+    def _total(self, added: Added, factor: float = 1.0) -> Estimate:
+        ends = [self._combined([factor * part.sum(axis=0) for part in end]) for end in (added.lowest, added.highest)]
+        return envelope(*ends)
+
+    def _service(self, place: int, name: str, added: Added, speed: float) -> ServiceCost:
+        if reason := added.reasons.get(name):
+            return ServiceCost(None, reason)
+        ends = [self._combined([speed * part[place] for part in end]) for end in (added.lowest, added.highest)]
+        cores, share = envelope(*ends), None
+        own_us = self.system.services[name].cpu_us
+        rps = sum(call.rps for call in self.system.calls if call.callee == name)
+        if own_us and rps and cores.value is not None:
+            share = cores.value / (own_us * 1e-6 * rps)
+        return ServiceCost(cores, share=share)
+
+    def _memory(self, layout: Layout) -> tuple[Estimate | None, str, bool]:
+        """Return the proxies' memory, why it has no number, and whether the configuration of all services is in it."""
+        added = added_memory(layout, self.studies, self.nodes)
+        if added.reasons:
+            name, reason = next(iter(added.reasons.items()))
+            return None, f"{reason} ({name})", False
+        if not all(np.isfinite(part).all() for part in added.lowest):
+            return None, "the studies could not read the memory of every proxy", False
+        parts, is_complete = [part.sum(axis=0) for part in added.lowest], True
+        proxies = float((layout.replicas * layout.has_proxy).sum())
+        for which, name in enumerate((self.treatment, self.baseline)):
+            if not self._has_sidecars(which):
+                continue
+            slopes, largest = configuration_slopes(self.records, name, "proxy_memory_bytes")
+            if slopes and len(layout.names) <= FARTHEST * largest:
+                sign = 1 if which == 0 else -1
+                parts += [sign * proxies * len(layout.names) * slope / len(slopes) for slope in slopes]
+            else:
+                is_complete = False
+        return (combined(parts, self.alpha, self.model_error) if is_complete else self._total(added)), "", is_complete
+
+    def _control_plane(self, speed: float) -> tuple[Estimate, Estimate]:
+        cores, held = [], []
+        for one in self.studies:
+            share = 1 / (len(one.rungs) * len(self.studies))
+            cores.append(speed * share * sum(rung.control_cores[0] - rung.control_cores[1] for rung in one.rungs))
+            held.append(share * sum(rung.control_bytes[0] - rung.control_bytes[1] for rung in one.rungs))
+        return self._combined(cores), self._combined(held)
+
+    def _path(self, name: str, layout: Layout) -> PathLatency:
+        steps = self.system.paths[name]
+        parts: dict[str, list[FloatArray]] = {}
+        # Studies of different loads complete each other: their blocks are joined in the order in which they ran.
+        groups = [[one] for one in self.studies] if self._are_sessions() else [list(self.studies)]
+        for group in groups:
+            used: list[Rung] = []
+            try:
+                hops = {pair: self._hop(pair, layout, group, used) for pair in dict.fromkeys(calls_of(steps))}
+            except UsageError as error:
+                return PathLatency({}, str(error))
+            allowed = {key: q for key, q in PERCENTILES.items() if all(one.allows(q, used) for one in group)}
+            own, base = np.moveaxis(latency.quantiles_of_path(steps, hops, [*allowed.values()]), 1, 0)
+            for key, values in zip(allowed, own - base, strict=True):
+                parts.setdefault(key, []).append(values / len(groups))
+        whole = {key: values for key, values in parts.items() if len(values) == len(groups)}
+        missing = [key for key in PERCENTILES if key not in whole]
+        reason = f"runs have too few requests for {', '.join(missing)}" if missing else ""
+        return PathLatency({key: self._combined(values) for key, values in whole.items()}, reason)
+
+    def _hop(
+        self, pair: tuple[str, str], layout: Layout, group: Sequence[BuildingBlocks], used: list[Rung]
+    ) -> FloatArray:
+        """Return the latencies (2, blocks, probabilities) of a call, and add the rungs they are from to ``used``.
+
+        UsageError with the reason if they are not known.
+        """
+        arrow, call = ">".join(pair), self.system.by_pair[pair]
+        if any(self.system.services[end].outside for end in pair):
+            raise UsageError(f"{arrow} passes one proxy; the studies measured two")
+        ladder = Ladder.of(group, call.protocol)
+        if ladder is None:
+            raise UsageError(f"no study measured {call.protocol}")
+        if call.request_bytes + call.response_bytes > ladder.body_bytes + SMALL_BODY_BYTES:
+            raise UsageError(f"{arrow} has larger bodies than the {ladder.body_bytes} bytes of the measured rates")
+        blocks = min(len(one.blocks) for one in group)
+        hop = np.zeros((2, blocks, len(PROBABILITIES)))
+        for which in (0, 1):
+            weights = self._hop_weights(which, layout, ladder, [layout.names.index(end) for end in pair])
+            if not weights.is_inside.all():
+                measured = " to ".join(f"{rate:g}" for rate in dict.fromkeys(ladder.rates[[0, -1]].tolist()))
+                raise UsageError(f"{arrow} passes a proxy at a rate that is not within {measured} rps")
+            # A hop passes both proxies, so it lies between the distributions at their rates.
+            shares = weights.nearest.mean(axis=0) / ladder.studies_at
+            for study, place, rung in ladder.rungs:
+                if shares[place]:
+                    if not all(run.valid for runs in rung.runs for run in runs):
+                        raise UsageError(f"a run at {rung.rps:g} rps failed a check, so its latency ranks last")
+                    if (latencies := group[study].latencies(rung)) is None:
+                        raise UsageError(f"{group[study].name} has no distribution of its latencies")
+                    hop[which] += shares[place] * latencies[which, :blocks]
+                    used.append(rung)
+        return hop
+
+    def _hop_weights(self, which: int, layout: Layout, ladder: Ladder, ends: list[int]) -> Weights:
+        """Return the weights at the sidecars of both ends; for a mesh with proxies of nodes alone, at theirs.
+
+        Without proxies the rates are those of the other treatment.
+        """
+        own = which if self._has_sidecars(which) or self._nodes_of(which) else 1 - which
+        of_nodes = None if self._has_sidecars(own) else node_weights_of(layout, ladder, self.nodes)
+        return of_nodes or rate_weights(layout.proxy_rps[ends], ladder.rates)
+
+    def _assumptions(self, is_configured: bool) -> tuple[str, ...]:
+        """Return in sentences what the numbers suppose."""
+        lines = ["Each proxy's CPU per request depends on its own rate and is that of a single hop at this rate."]
+        if self.app_cpu_us is None:
+            lines.append("The target runs as fast as the machine of the studies.")
+        else:
+            lines.append(
+                f"CPU was multiplied by {self._speed():.3g}: the studies' application takes {self.app_cpu_us:g} us "
+                "per request on the target. Latencies were not."
+            )
+        if self.system.paths:
+            lines.append("Hops of a path are independent, and each service does the same with and without the mesh.")
+        if not is_configured:
+            lines.append(
+                "Memory does not include the configuration of more services than the studies had: "
+                "add a scale_out study with unused services."
+            )
+        if not (self._are_sessions() and len(self.studies) > 2):
+            lines.append("Intervals are of the blocks; three studies of equal design would add the spread of sessions.")
+        if not self.model_error:
+            lines.append("The model's own error is not in the intervals.")
+        return tuple(lines)
+
+
+def _sum_of(amounts: Sequence[Estimate]) -> Estimate:
+    """Return the sum with the sum of the half-widths, because amounts of the same blocks are not independent."""
+    values = [one.value for one in amounts]
+    total = None if None in values else sum(value for value in values if value is not None)
+    return Estimate(total, sum(one.low for one in amounts), sum(one.high for one in amounts))

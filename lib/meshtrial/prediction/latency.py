@@ -1,0 +1,67 @@
+"""Latency that a treatment adds to a path: quantiles of the sum over its calls, with the treatment less without.
+
+Every call has the distribution of a single hop in the studies: proxies, network and the study's application. Between
+two measured rates the latencies of equal probability are interpolated. Calls in sequence are added by convolution,
+those in parallel by the distribution of the largest, both on a grid, block by block. Assumptions: hops are independent
+of each other, and what a service does itself is the same with and without the treatment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from meshtrial.design.system import CallStep, Step, calls_of
+from meshtrial.inference.values import FloatArray
+from meshtrial.prediction.blocks import PROBABILITIES
+
+BINS = 2**13
+
+Pair = tuple[str, str]
+
+
+def quantiles_of_path(steps: Sequence[Step], hops: Mapping[Pair, FloatArray], qs: Sequence[float]) -> FloatArray:
+    """Return quantiles (quantiles, ...) in seconds of a path's latency.
+
+    `hops` has the latencies (..., probabilities) of each call at `PROBABILITIES`. The error by the grid is below its
+    step, which is the largest possible latency over `BINS`.
+    """
+    step = sum(float(hops[pair][..., -1].max()) for pair in calls_of(steps)) / (BINS - 2)
+    # Bin j has the latencies around j steps, so that sums of bins are not shifted.
+    edges: FloatArray = np.linspace(0.5, BINS - 0.5, BINS) * step
+    masses = {pair: _masses(hops[pair], edges) for pair in set(calls_of(steps))}
+    shares = np.cumsum(_sequence(steps, masses), axis=-1)
+    rows = shares.reshape(-1, BINS)
+    found = [[np.interp(q, np.append(0.0, row), np.append(0.0, edges)) for row in rows] for q in qs]
+    return np.array(found).reshape(len(qs), *shares.shape[:-1])
+
+
+def _masses(latencies: FloatArray, edges: FloatArray) -> FloatArray:
+    rows = latencies.reshape(-1, latencies.shape[-1])
+    # The probabilities end below 1; what is beyond them is put on the last.
+    probabilities = np.append(PROBABILITIES[:-1], 1.0)
+    shares = [np.interp(edges, row, probabilities, left=0.0, right=1.0) for row in rows]
+    return np.diff(np.array(shares), axis=-1, prepend=0.0).reshape(*latencies.shape[:-1], len(edges))
+
+
+def _sequence(steps: Sequence[Step], masses: Mapping[Pair, FloatArray]) -> FloatArray:
+    total: FloatArray | None = None
+    for step in steps:
+        one = masses[step.pair] if isinstance(step, CallStep) else _largest(step.branches, masses)
+        total = one if total is None else _sum(total, one)
+    assert total is not None, "a path has steps"
+    return total
+
+
+def _largest(branches: Sequence[Sequence[Step]], masses: Mapping[Pair, FloatArray]) -> FloatArray:
+    shares = np.prod([np.cumsum(_sequence(branch, masses), axis=-1) for branch in branches], axis=0)
+    found: FloatArray = np.diff(shares, axis=-1, prepend=0.0)
+    return found
+
+
+def _sum(one: FloatArray, other: FloatArray) -> FloatArray:
+    """Return the distribution of a sum; the grid is long enough for the whole path."""
+    product = np.fft.rfft(one, 2 * BINS) * np.fft.rfft(other, 2 * BINS)
+    found: FloatArray = np.maximum(np.fft.irfft(product, 2 * BINS)[..., :BINS], 0.0)
+    return found
