@@ -10,7 +10,8 @@ from meshtrial.api.study import RecordedStudy, open_study
 from meshtrial.design.system import System, read_system
 from meshtrial.errors import UsageError
 from meshtrial.prediction import Prediction, options, page, predict_all
-from meshtrial.report import Figure, Fragment
+from meshtrial.report import Fragment
+from meshtrial.report.figure import Figure
 from meshtrial.report.markup import Displayable, Form, join
 
 
