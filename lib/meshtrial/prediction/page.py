@@ -12,7 +12,8 @@ from meshtrial.inference.money import GIB
 from meshtrial.prediction import PERCENTILES, PathLatency, Prediction, ServiceCost
 from meshtrial.prediction.ranges import Estimate
 from meshtrial.records.store import write_json
-from meshtrial.report import Figure, Fragment, sheet, wording
+from meshtrial.report import Fragment, sheet, wording
+from meshtrial.report.figure import Figure
 from meshtrial.report.markup import Cell, Column, Table, bullets, paragraph
 from meshtrial.report.pages import Section, write_page
 from meshtrial.report.palette import HUES, INK, TreatmentStyle
