@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from meshtrial import native
+from meshtrial.design.generated import systems_of
 from meshtrial.design.load import Load
 from meshtrial.design.study import Study, Treatment
 from meshtrial.errors import MeshtrialError, UsageError
@@ -37,6 +38,7 @@ class LocalTestbed:
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         self._options: Mapping[str, Any] = (options or {}).get("parameters", {})
+        self._systems = systems_of(options or {})
         self._awake: host.CpuLatencyHold | None = None
 
     def recover(self, study: Study, tell: Callable[[str], None]) -> None:
@@ -108,7 +110,8 @@ class LocalTestbed:
         """Start a fresh deployment; on failure all its processes are stopped."""
         check(treatment, load, app)
         version = versions.of(treatment, self._versions)
-        spec = Spec(treatment, load, apps.app(treatment.app or app), self._options, version)
+        used = apps.app(treatment.app or app)
+        spec = Spec(treatment, load, used, self._options, version, self._systems.get(used.name))
         return LocalDeployment(spec, data_plane(treatment, app).start)
 
     @functools.cached_property
