@@ -92,5 +92,5 @@ def test_what_generated_systems_do_not_have(treatment):
 
 
 def test_a_system_that_the_plan_does_not_hold():
-    with refused(UsageError, names=["none@system-1", "prediction"]):
+    with refused(UsageError, names=["system-1", "prediction"]):
         LocalTestbed().deploy(Treatment.parse("none@system-1"), LOAD, "echo")

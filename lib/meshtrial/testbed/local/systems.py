@@ -137,8 +137,7 @@ class Wiring:
 def start(spec: Spec, fleet: Fleet) -> Started:
     """Start the services with or without proxies, each process after those that it depends on."""
     treatment, system = spec.treatment, spec.system
-    if system is None:
-        raise UsageError(f"treatment {treatment.name}: the plan holds no system of this name; run the study prediction")
+    assert system is not None, "the testbed refuses a system that the plan does not hold"
     apps = {call.callee: fleet.new_endpoint() for call in system.calls}
     provers: list[Prover]
     if treatment.dataplane == "none":
