@@ -1,5 +1,5 @@
-// Command call-tree is the services of a whole system in one process: each has an address of its own and answers after
-// it has called its callees, in sequence or in parallel.
+// Command call-tree is one or several services of a system: each has an address of its own and answers after it has
+// called its callees, in sequence or in parallel.
 //
 // A study measures the path between the services, so that each does as little itself as possible.
 package main

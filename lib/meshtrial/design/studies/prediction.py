@@ -43,8 +43,6 @@ def build(settings: Settings) -> Study:
     if settings.backend != "local":
         raise UsageError("backend = 'kubernetes': generated systems have no image for a cluster; use backend=local")
     load = common.load_from(settings, PROFILES[settings.profile])
-    if load.asked_rps <= 0:
-        raise UsageError("closed_loop = True: the rates of a system's calls follow from a rate; set rps")
     planes = common.treatments_of(settings.treatments, TREATMENTS)
     if any(plane.app for plane in planes):
         raise UsageError(f"treatments = {settings.treatments!r}: `systems` names the applications; leave out @")

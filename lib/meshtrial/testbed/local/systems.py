@@ -1,10 +1,11 @@
-"""A system of services in one process, each with an address of its own and, behind a mesh, its own proxy.
+"""A system of services, each a process with an address of its own and, behind a mesh, its own proxy.
 
     load generator -> [ingress sidecar] -> [sidecar] service-1 -> [its sidecar] -> [sidecar] service-2 ...
 
 The services (``call-tree``) call each other as the system's path says. With sidecars every call passes that of its
 caller and that of its callee, with node proxies the tunnel between two proxies that all services share. Limits: one
-machine carries all services; they share its CPUs and one Go runtime.
+machine carries all services, so they share CPUs that they would not share on a cluster. Services are not one process,
+because calls within a process need no wake-up, which is much of what a call costs without a mesh.
 """
 
 from __future__ import annotations
@@ -26,10 +27,16 @@ from meshtrial.testbed.local import wire
 from meshtrial.testbed.local.deployment import Prover, Spec, Started
 from meshtrial.testbed.local.fleet import Fleet, host_port
 from meshtrial.testbed.local.nodeproxies import LEAST_BYTES, start_tunnel
-from meshtrial.testbed.local.proofs import Identities, carried, direct_prover, growth_prover, prove_mtls
+from meshtrial.testbed.local.proofs import (
+    Identities,
+    carried,
+    direct_prover,
+    growth_prover,
+    prove_app_listens,
+    prove_mtls,
+)
 from meshtrial.testbed.local.sockets import Endpoint, wait_listening
 
-SERVICES = "services"  # the component that is all of them
 DELAY = "delay-"  # holds each call of one hop, the last of the path: a negative control of predictions
 _FEATURES = {"none": ((),), "sidecar": ((), ("mtls",)), "node-proxy": ((),)}
 _START_S = 60.0
@@ -143,7 +150,8 @@ def start(spec: Spec, fleet: Fleet) -> Started:
     if treatment.dataplane == "none":
         wiring = Wiring(system, apps, apps)
         _start_services(spec, fleet, wiring)
-        provers = [direct_prover(spec, fleet, SERVICES, [*apps.values()])]
+        first = wiring.first.callee
+        provers = [direct_prover(spec, fleet, first, [apps[first]]), lambda phase, _: _prove_direct(fleet, apps, phase)]
     elif treatment.dataplane == "sidecar":
         wiring = Wiring(system, apps, {name: fleet.new_endpoint() for name in apps})
         _start_services(spec, fleet, wiring)
@@ -161,10 +169,11 @@ def start(spec: Spec, fleet: Fleet) -> Started:
 
 def _start_services(spec: Spec, fleet: Fleet, wiring: Wiring) -> None:
     fleet.versions.update(spec.app.versions())
-    file = fleet.folder / "services.json"
-    file.write_text(json.dumps(wiring.services(delay_us(spec.treatment))))
-    argv = (str(native.find("call-tree")), "-services", str(file))
-    fleet.start(SERVICES, "app", argv, [*wiring.apps.values()])
+    for service in wiring.services(delay_us(spec.treatment)):
+        name = service["name"]
+        file = fleet.folder / f"{name}.json"
+        file.write_text(json.dumps([service]))
+        fleet.start(name, "app", (str(native.find("call-tree")), "-services", str(file)), [wiring.apps[name]])
 
 
 def _start_sidecars(spec: Spec, fleet: Fleet, wiring: Wiring) -> list[Prover]:
@@ -209,6 +218,13 @@ def _start_sidecars(spec: Spec, fleet: Fleet, wiring: Wiring) -> list[Prover]:
         return {(_through(name), name): carried(sidecars[name]) for name in wiring.apps}
 
     return [prove_hops, growth_prover(counts, lambda requests: _least(system, requests), _SETTLE_S)]
+
+
+def _prove_direct(fleet: Fleet, apps: Mapping[str, Endpoint], phase: str) -> list[Proof]:
+    return [
+        prove_app_listens(fleet, name, f"no proxy before {name}", "where it is called", [at], phase)
+        for name, at in apps.items()
+    ]
 
 
 def _through(service: str) -> str:
