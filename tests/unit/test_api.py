@@ -24,7 +24,7 @@ from meshtrial.records import columns as schema
 from meshtrial.report import figures, tables
 
 MODULES = sorted(f"meshtrial.api.{found.name}" for found in pkgutil.iter_modules(api.__path__))
-WITH_EXAMPLES = ("comparison", "display", "figures", "sections", "study", "tables")
+WITH_EXAMPLES = ("comparison", "display", "figures", "prediction", "sections", "study", "tables")
 
 
 @pytest.fixture(scope="module")

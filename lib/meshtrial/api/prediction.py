@@ -118,6 +118,8 @@ def predict(
     recorded = [one if isinstance(one, RecordedStudy) else open_study(one) for one in studies]
     prices = Prices(core_hour, gib_hour) if core_hour or gib_hour else None
     requested = Requested(request_cores, request_gib) if request_cores or request_gib else None
+    if requested and not prices:
+        raise UsageError("what proxies request is shown as money: give the prices core_hour and gib_hour too")
     found = predict_all(
         read,
         [one.data for one in recorded],

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TextIO, TypeVar
+from typing import TextIO
 
 from meshtrial.errors import UsageError, writing
 
-T = TypeVar("T")
 EXAMPLES = """\
 examples:
   meshtrial predict data/systems/online_shop.yaml \\
@@ -37,65 +36,44 @@ def add(command: argparse.ArgumentParser) -> None:
     )
     option("--treatment", default="", metavar="NAME", help="treatment to predict (default: all of the studies)")
     option("--against", default="", metavar="NAME", help="treatment to compare with (default: the studies' baseline)")
-    option("--core-hour", type=float, metavar="PRICE", help="price per core-hour")
-    option("--gib-hour", type=float, metavar="PRICE", help="price per GiB-hour of memory")
+    amount = partial(option, type=float, default=0.0)
+    amount("--core-hour", metavar="PRICE", help="price per core-hour; without prices no money is shown")
+    amount("--gib-hour", metavar="PRICE", help="price per GiB-hour of memory")
     option("--currency", default="", metavar="NAME", help="currency to print with the amounts")
-    option("--request-cores", type=float, metavar="N", help="cores that each proxy requests, such as 0.1")
-    option("--request-gib", type=float, metavar="N", help="GiB of memory that each proxy requests, such as 0.125")
-    option("--nodes", type=int, metavar="N", help="nodes, each with a proxy of its own (default: as in the studies)")
-    option(
-        "--app-cpu-us",
-        type=float,
-        metavar="US",
-        help="CPU per request of the studies' application on the target, if it is another machine",
-    )
-    option("--model-error", type=float, default=0.0, metavar="SHARE", help="standard deviation of measured/predicted")
+    amount("--request-cores", metavar="N", help="cores that each proxy requests, such as 0.1")
+    amount("--request-gib", metavar="N", help="GiB of memory that each proxy requests, such as 0.125")
+    option("--nodes", type=int, default=0, metavar="N", help="nodes, for proxies of nodes (default: as in the studies)")
+    target = "CPU per request of the studies' application on the target, if it is another machine"
+    amount("--app-cpu-us", metavar="US", help=target)
+    amount("--model-error", metavar="SHARE", help="standard deviation of measured over predicted amounts")
     option("--json", type=Path, metavar="FILE", help="write all results as JSON")
     option("--html", type=Path, metavar="FILE", help="write the results as one offline page")
 
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
-    from meshtrial.design.system import read_system
-    from meshtrial.inference import read_study
-    from meshtrial.inference.money import Prices
-    from meshtrial.prediction import Requested, page, predict_all
-    from meshtrial.records.store import StudyStore
+    from meshtrial.api.prediction import predict
+    from meshtrial.prediction import page
 
-    system = read_system(arguments.system)
-    prices = _both(arguments, Prices, "core_hour", "gib_hour")
-    requested = _both(arguments, Requested, "request_cores", "request_gib")
-    if requested and not prices:
-        raise UsageError("--request-cores: is turned into money; give --core-hour and --gib-hour too")
-    found = predict_all(
-        system,
-        [read_study(StudyStore.open(path.resolve())) for path in arguments.studies],
-        arguments.treatment,
-        arguments.against,
-        prices=prices,
-        requested=requested,
+    found = predict(
+        arguments.system,
+        arguments.studies,
+        treatment=arguments.treatment,
+        against=arguments.against,
+        core_hour=arguments.core_hour,
+        gib_hour=arguments.gib_hour,
+        currency=arguments.currency,
+        request_cores=arguments.request_cores,
+        request_gib=arguments.request_gib,
         nodes=arguments.nodes,
         app_cpu_us=arguments.app_cpu_us,
         model_error=arguments.model_error,
     )
     if arguments.json is not None:
         with writing(arguments.json, UsageError):
-            page.write(arguments.json, arguments.system, found)
+            page.write(arguments.json, arguments.system, found.predictions)
     if arguments.html is not None:
         with writing(arguments.html, UsageError):
-            page.write_html(arguments.html, arguments.system, found, arguments.command_line, arguments.currency)
-    print(page.text(found, arguments.currency), file=out)
+            page.write_html(arguments.html, arguments.system, found.predictions, arguments.command_line, found.currency)
+    print(page.text(found.predictions, found.currency), file=out)
     return 0
-
-
-def _both(arguments: argparse.Namespace, kind: Callable[[float, float], T], *names: str) -> T | None:
-    """Return what two options give together; None without both."""
-    values = [getattr(arguments, name) for name in names]
-    if values == [None, None]:
-        return None
-    if None in values:
-        missing = names[values.index(None)].replace("_", "-")
-        raise UsageError(
-            f"--{missing}: is missing; give both {' and '.join('--' + n.replace('_', '-') for n in names)}"
-        )
-    return kind(*values)

@@ -19,9 +19,10 @@ from meshtrial.errors import UsageError
 from meshtrial.inference.money import GIB, HOURS_A_MONTH, Prices
 from meshtrial.inference.values import FloatArray
 from meshtrial.prediction import latency
-from meshtrial.prediction.blocks import APP, BuildingBlocks, Rung, building_blocks, usable
-from meshtrial.prediction.ranges import Estimate, Weights, combined, envelope, rate_weights
+from meshtrial.prediction.blocks import APP, NODE, PROBABILITIES, BuildingBlocks, Rung, building_blocks, usable
+from meshtrial.prediction.ranges import FARTHEST, Estimate, Weights, combined, envelope, rate_weights
 from meshtrial.prediction.resources import (
+    SMALL_BODY_BYTES,
     Added,
     Ladder,
     Layout,
@@ -77,10 +78,10 @@ class Prediction:
     memory_bytes: Estimate | None  # of all proxies
     memory_reason: str  # why it has no number
     control_plane_bytes: Estimate | None
-    proxies: int  # sidecars
-    nodes: int  # proxies of nodes
+    proxies: int  # the treatment's sidecars
+    nodes: int  # its proxies of nodes
     month: Estimate | None  # CPU and memory of data plane and control plane at the given prices
-    month_requested: float | None  # what all proxies request, at these prices
+    month_requested: float | None  # what its proxies request more than the baseline's, at these prices
     paths: Mapping[str, PathLatency]
     studies: tuple[str, ...]
     blocks: int  # over all studies
@@ -124,6 +125,8 @@ def predict(
     if not 0 <= model_error < 1:
         raise UsageError(f"model_error = {model_error:g}: must be a share from 0 to 1, such as 0.08")
     baseline = baseline or records[0].plan.study.baseline.name
+    if treatment == baseline:
+        raise UsageError(f"{treatment}: is compared with itself; name another treatment or baseline")
     studies = usable(records, treatment, baseline)
     return _Predicting(system, records, studies, treatment, baseline, nodes, app_cpu_us, model_error, alpha).all(
         prices, requested
@@ -168,7 +171,8 @@ class _Predicting:
         cores = self._total(cpu, speed) if has_any else None
         memory, memory_reason, configured = self._memory(layout)
         control_cores, control_bytes = self._control_plane(speed)
-        proxies = int((layout.replicas * layout.has_proxy).sum()) if self._has_sidecars() else 0
+        sidecars = int((layout.replicas * layout.has_proxy).sum())
+        (proxies, nodes), others = ((sidecars * self._has_sidecars(which), self._nodes_of(which)) for which in (0, 1))
         month = None
         if prices and cores and memory and not cpu.reasons:
             parts = [
@@ -179,7 +183,7 @@ class _Predicting:
         month_requested = None
         if prices and requested:
             each = prices.core_hour * requested.cores + prices.gib_hour * requested.gib
-            month_requested = (proxies + self._node_proxies()) * HOURS_A_MONTH * each
+            month_requested = (proxies + nodes - sum(others)) * HOURS_A_MONTH * each
         return Prediction(
             self.treatment,
             self.baseline,
@@ -190,7 +194,7 @@ class _Predicting:
             memory_reason,
             control_bytes,
             proxies,
-            self._node_proxies(),
+            nodes,
             month,
             month_requested,
             {name: self._path(name, layout) for name in self.system.paths},
@@ -209,12 +213,14 @@ class _Predicting:
         measured = [{(r.rps, r.protocol, r.body_bytes, r.connections) for r in one.rungs} for one in self.studies]
         return all(one == measured[0] for one in measured)
 
-    def _has_sidecars(self) -> bool:
-        return any(rung.proxy_bytes[:, :2].any() for one in self.studies for rung in one.rungs)
+    def _has_sidecars(self, which: int) -> bool:
+        """Return whether the treatment (0) or the baseline (1) has sidecars."""
+        return any(rung.proxy_bytes[which, :NODE].any() for one in self.studies for rung in one.rungs)
 
-    def _node_proxies(self) -> int:
-        recorded = max(rung.nodes for one in self.studies for rung in one.rungs)
-        return (self.nodes or recorded) if recorded else 0
+    def _nodes_of(self, which: int) -> int:
+        """Return how many proxies of nodes the treatment (0) or the baseline (1) has."""
+        of_nodes = [rung for one in self.studies for rung in one.rungs if rung.proxy_bytes[which, NODE].any()]
+        return (self.nodes or max(rung.nodes for rung in of_nodes)) if of_nodes else 0
 
     def _speed(self) -> float:
         """Return the CPU per request on the target over that in the studies."""
@@ -246,23 +252,18 @@ class _Predicting:
             return None, f"{reason} ({name})", False
         if not all(np.isfinite(part).all() for part in added.lowest):
             return None, "the studies could not read the memory of every proxy", False
-        proxies = float((layout.replicas * layout.has_proxy).sum()) if self._has_sidecars() else 0.0
-        total, is_complete = self._total(added), True
-        parts = [part.sum(axis=0) for part in added.lowest]
-        for name, sign in ((self.treatment, 1), (self.baseline, -1)):
+        parts, is_complete = [part.sum(axis=0) for part in added.lowest], True
+        proxies = float((layout.replicas * layout.has_proxy).sum())
+        for which, name in enumerate((self.treatment, self.baseline)):
+            if not self._has_sidecars(which):
+                continue
             slopes, largest = configuration_slopes(self.records, name, "proxy_memory_bytes")
-            if slopes and len(layout.names) <= 2 * largest:
+            if slopes and len(layout.names) <= FARTHEST * largest:
+                sign = 1 if which == 0 else -1
                 parts += [sign * proxies * len(layout.names) * slope / len(slopes) for slope in slopes]
             else:
-                is_complete &= not self._holds(name)
-        if is_complete:
-            total = combined(parts, self.alpha, self.model_error)
-        return total, "", is_complete
-
-    def _holds(self, name: str) -> bool:
-        """Return whether this treatment has sidecars."""
-        which = (self.treatment, self.baseline).index(name)
-        return any(rung.proxy_bytes[which, :2].any() for one in self.studies for rung in one.rungs)
+                is_complete = False
+        return (combined(parts, self.alpha, self.model_error) if is_complete else self._total(added)), "", is_complete
 
     def _control_plane(self, speed: float) -> tuple[Estimate, Estimate]:
         cores, held = [], []
@@ -274,43 +275,15 @@ class _Predicting:
 
     def _path(self, name: str, layout: Layout) -> PathLatency:
         steps = self.system.paths[name]
-        pairs = dict.fromkeys(calls_of(steps))
-        index = {service: place for place, service in enumerate(layout.names)}
-        rates = layout.proxy_rps
-        by_pair = self.system.by_pair
         parts: dict[str, list[FloatArray]] = {}
         # Studies of different loads complete each other: their blocks are joined in the order in which they ran.
         groups = [[one] for one in self.studies] if self._are_sessions() else [list(self.studies)]
         for group in groups:
-            n = min(len(one.blocks) for one in group)
-            hops: dict[tuple[str, str], FloatArray] = {}
             used: list[Rung] = []
-            for pair in pairs:
-                if self.system.services[pair[0]].outside or self.system.services[pair[1]].outside:
-                    return PathLatency({}, f"{'>'.join(pair)} passes one proxy; the studies measured two")
-                ladder = Ladder.of(group, by_pair[pair].protocol)
-                if ladder is None:
-                    return PathLatency({}, f"no study measured {by_pair[pair].protocol}")
-                weights = self._hop_weights(layout, ladder, rates[[index[end] for end in pair]])
-                if not weights.is_inside.all():
-                    measured = " to ".join(f"{rate:g}" for rate in dict.fromkeys(ladder.rates[[0, -1]].tolist()))
-                    return PathLatency(
-                        {}, f"{'>'.join(pair)} passes a proxy at a rate that is not within {measured} rps"
-                    )
-                # A hop passes both proxies, so it lies between the distributions at their rates.
-                shares = weights.nearest.mean(axis=0) / ladder.studies_at
-                hop = np.zeros(())
-                for study, place, rung in ladder.rungs:
-                    if shares[place]:
-                        if not all(run.valid for runs in rung.runs for run in runs):
-                            return PathLatency(
-                                {}, f"a run at {rung.rps:g} rps failed a check, so its latency ranks last"
-                            )
-                        if (latencies := group[study].latencies(rung)) is None:
-                            return PathLatency({}, f"{group[study].name} has no distribution of its latencies")
-                        hop = hop + shares[place] * latencies[:, :n]
-                        used.append(rung)
-                hops[pair] = hop
+            try:
+                hops = {pair: self._hop(pair, layout, group, used) for pair in dict.fromkeys(calls_of(steps))}
+            except UsageError as error:
+                return PathLatency({}, str(error))
             allowed = {key: q for key, q in PERCENTILES.items() if all(one.allows(q, used) for one in group)}
             own, base = np.moveaxis(latency.quantiles_of_path(steps, hops, [*allowed.values()]), 1, 0)
             for key, values in zip(allowed, own - base, strict=True):
@@ -320,10 +293,48 @@ class _Predicting:
         reason = f"runs have too few requests for {', '.join(missing)}" if missing else ""
         return PathLatency({key: self._combined(values) for key, values in whole.items()}, reason)
 
-    def _hop_weights(self, layout: Layout, ladder: Ladder, rates: FloatArray) -> Weights:
-        """Return the weights at a hop's sidecars; where a mesh has proxies of nodes alone, at theirs."""
-        of_nodes = None if self._has_sidecars() else node_weights_of(layout, ladder, self.nodes)
-        return of_nodes or rate_weights(rates, ladder.rates)
+    def _hop(
+        self, pair: tuple[str, str], layout: Layout, group: Sequence[BuildingBlocks], used: list[Rung]
+    ) -> FloatArray:
+        """Return the latencies (2, blocks, probabilities) of a call, and add the rungs they are from to ``used``.
+
+        UsageError with the reason if they are not known.
+        """
+        arrow, call = ">".join(pair), self.system.by_pair[pair]
+        if any(self.system.services[end].outside for end in pair):
+            raise UsageError(f"{arrow} passes one proxy; the studies measured two")
+        ladder = Ladder.of(group, call.protocol)
+        if ladder is None:
+            raise UsageError(f"no study measured {call.protocol}")
+        if call.request_bytes + call.response_bytes > ladder.body_bytes + SMALL_BODY_BYTES:
+            raise UsageError(f"{arrow} has larger bodies than the {ladder.body_bytes} bytes of the measured rates")
+        blocks = min(len(one.blocks) for one in group)
+        hop = np.zeros((2, blocks, len(PROBABILITIES)))
+        for which in (0, 1):
+            weights = self._hop_weights(which, layout, ladder, [layout.names.index(end) for end in pair])
+            if not weights.is_inside.all():
+                measured = " to ".join(f"{rate:g}" for rate in dict.fromkeys(ladder.rates[[0, -1]].tolist()))
+                raise UsageError(f"{arrow} passes a proxy at a rate that is not within {measured} rps")
+            # A hop passes both proxies, so it lies between the distributions at their rates.
+            shares = weights.nearest.mean(axis=0) / ladder.studies_at
+            for study, place, rung in ladder.rungs:
+                if shares[place]:
+                    if not all(run.valid for runs in rung.runs for run in runs):
+                        raise UsageError(f"a run at {rung.rps:g} rps failed a check, so its latency ranks last")
+                    if (latencies := group[study].latencies(rung)) is None:
+                        raise UsageError(f"{group[study].name} has no distribution of its latencies")
+                    hop[which] += shares[place] * latencies[which, :blocks]
+                    used.append(rung)
+        return hop
+
+    def _hop_weights(self, which: int, layout: Layout, ladder: Ladder, ends: list[int]) -> Weights:
+        """Return the weights at the sidecars of both ends; for a mesh with proxies of nodes alone, at theirs.
+
+        Without proxies the rates are those of the other treatment.
+        """
+        own = which if self._has_sidecars(which) or self._nodes_of(which) else 1 - which
+        of_nodes = None if self._has_sidecars(own) else node_weights_of(layout, ladder, self.nodes)
+        return of_nodes or rate_weights(layout.proxy_rps[ends], ladder.rates)
 
     def _assumptions(self, is_configured: bool) -> tuple[str, ...]:
         """Return in sentences what the numbers suppose."""

@@ -48,10 +48,9 @@ def test_the_shop_is_predicted_for_every_treatment(tmp_path):
         (["none.yaml", "--from", STUDY], 2, "none.yaml: cannot be read"),
         ([SHOP, "--from", STUDY, "--treatment", "linkerd"], 2, "no study has complete blocks of linkerd and none"),
         ([SHOP, "--from", STUDY, "--against", "linkerd"], 2, "linkerd"),
-        ([SHOP, "--from", STUDY, "--core-hour", "1"], 2, "--gib-hour"),
         ([SHOP, "--from", STUDY, "--core-hour", "-1", "--gib-hour", "1"], 2, "core_hour"),
-        ([SHOP, "--from", STUDY, "--request-cores", "1", "--request-gib", "1"], 2, "--core-hour"),
-        ([SHOP, "--from", STUDY, "--nodes", "0"], 2, "nodes = 0"),
+        ([SHOP, "--from", STUDY, "--request-cores", "1", "--request-gib", "1"], 2, "core_hour"),
+        ([SHOP, "--from", STUDY, "--nodes", "-1"], 2, "nodes = -1"),
     ],
 )
 def test_what_cannot_be_predicted_is_one_line(arguments, code, part):

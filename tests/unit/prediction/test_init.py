@@ -17,6 +17,7 @@ from unit.prediction.single_hops import (
     write_latencies,
 )
 
+from meshtrial import prediction
 from meshtrial.design.system import Call, CallStep, Parallel, Service, System
 from meshtrial.errors import UsageError
 from meshtrial.inference.money import HOURS_A_MONTH, Prices
@@ -123,6 +124,24 @@ def test_proxies_of_nodes_on_one_machine_are_two_components():
     assert found.cores.value == pytest.approx(100 * 80 * US)
     assert (found.proxies, found.nodes) == (0, 2)
     assert found.memory_bytes.value == pytest.approx(2 * 10 * MIB)
+
+
+def test_sidecars_are_compared_with_proxies_of_nodes():
+    data = recorded({"sidecar": sidecars, "node-proxy": node_proxy})
+    found = predict(chain(100), [data], "node-proxy", "sidecar", prices=Prices(0.04, 0), requested=Requested(0.1, 0))
+    assert found.cores.value == pytest.approx(100 * (80 - 500) * US)
+    assert (found.proxies, found.nodes) == (0, 2)
+    assert found.memory_bytes.value == pytest.approx((2 * 10 - 2 * 40) * MIB)
+    assert found.month_requested == 0  # two proxies of nodes instead of two sidecars
+
+
+def test_memory_includes_the_configuration_where_a_study_measured_it(monkeypatch):
+    monkeypatch.setattr(prediction, "configuration_slopes", lambda *_: ([np.full(6, 0.01 * MIB)], 10))
+    data = [recorded({"sidecar": sidecars})]
+    # Three services are known to three proxies.
+    assert predict(chain(100, 100), data, "sidecar").memory_bytes.value == pytest.approx((120 + 9 * 0.01) * MIB)
+    far = System({}, tuple(Call("hub", f"s{i}", 10) for i in range(30)))
+    assert any("does not include" in line for line in predict(far, data, "sidecar").assumptions)
 
 
 def test_studies_of_different_machines_are_not_used_together():
@@ -251,6 +270,7 @@ def test_paths_without_a_distribution_say_why():
     ("given", "part"),
     [
         ({"treatment": "linkerd"}, "no study has complete blocks of linkerd and none"),
+        ({"treatment": "none"}, "compared with itself"),
         ({"treatment": "sidecar", "nodes": 0}, "nodes = 0"),
         ({"treatment": "sidecar", "app_cpu_us": 0.0}, "app_cpu_us = 0"),
         ({"treatment": "sidecar", "model_error": 8.0}, "model_error = 8"),
