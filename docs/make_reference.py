@@ -578,7 +578,7 @@ class Example:
     every_contrast: bool = False  # those too whose baseline is another treatment than the study's
 
 
-MOST_LISTED = 7  # treatments in the table of a notebook's profiles
+MOST_LISTED = 9  # treatments in the table of a notebook's profiles
 # What a study's notebook shows as a result: a record of that study, if the checkout has one.
 EXAMPLES = {
     "ambient_vs_no_mesh": Example("ambient_vs_no_mesh/20261121T211720Z-77c58730", loads=("300rps-4c",)),
