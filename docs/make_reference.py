@@ -178,8 +178,16 @@ def parameters(text: str) -> str:
 
 
 def initials(studies: Iterable[str]) -> str:
-    """Return the footnote of the studies that have a parameter: the first letters of their names."""
-    return "".join(study[0].upper() for study in studies)
+    """Return the footnote of the studies that have a parameter: the first letters of their names.
+
+    There are as many letters as distinguish a study from all others.
+    """
+
+    def letters(study: str) -> str:
+        lengths = range(1, len(study) + 1)
+        return next(study[:n] for n in lengths if sum(other.startswith(study[:n]) for other in STUDIES) == 1)
+
+    return "".join(letters(study).capitalize() for study in studies)
 
 
 def _set_by(study: str) -> dict[str, list[str]]:
