@@ -198,8 +198,16 @@ def parameters(text: str) -> str:
 
 
 def initials(studies: Iterable[str]) -> str:
-    """Return the footnote of the studies that have a parameter: the first letters of their names."""
-    return "".join(study[0].upper() for study in studies)
+    """Return the footnote of the studies that have a parameter: the first letters of their names.
+
+    There are as many letters as distinguish a study from all others.
+    """
+
+    def letters(study: str) -> str:
+        lengths = range(1, len(study) + 1)
+        return next(study[:n] for n in lengths if sum(other.startswith(study[:n]) for other in STUDIES) == 1)
+
+    return "".join(letters(study).capitalize() for study in studies)
 
 
 def _set_by(study: str) -> dict[str, list[str]]:
@@ -223,7 +231,9 @@ def _lines(studies: Iterable[Any]) -> dict[str, list[str]]:
         lines["measured seconds of a run"].append(f"{loads[0].measured_s:g}")
         lines["warm-up seconds"].append(f"{loads[0].warmup_s:g}")
         lines["slices"].append(str(loads[0].parts))
-        lines["treatments"].append(", ".join(f"`{one.name}`" for one in made.treatments))
+        names = [f"`{one.name}`" for one in made.treatments]
+        more = [f"and {len(names) - MOST_LISTED} more"] if len(names) > MOST_LISTED + 1 else []
+        lines["treatments"].append(", ".join([*names[: MOST_LISTED if more else None], *more]))
         lines["primary responses"].append(", ".join(f"`{name}`" for name in made.primary))
     return lines
 
@@ -596,6 +606,7 @@ class Example:
     every_contrast: bool = False  # those too whose baseline is another treatment than the study's
 
 
+MOST_LISTED = 9  # treatments in the table of a notebook's profiles
 # What a study's notebook shows as a result: a record of that study, if the checkout has one.
 EXAMPLES = {
     "ambient_vs_no_mesh": Example("ambient_vs_no_mesh/20261121T211720Z-77c58730", loads=("300rps-4c",)),

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from meshtrial.api.bind import of_record, of_study
 from meshtrial.api.study import RecordedStudy
+from meshtrial.prediction.accuracy import accuracy_figure
 from meshtrial.report import figures as drawn
 from meshtrial.report.figure import Figure
 
@@ -50,6 +51,24 @@ latency_against_endpoints = of_study(drawn.latency_against_endpoints)
 configuration_against_endpoints = of_study(drawn.configuration_against_endpoints)
 
 
+def accuracy(study: RecordedStudy, *single_hop: RecordedStudy) -> Figure:
+    """Draw what a study of generated systems measured against what studies of a single hop predict for them.
+
+    Parameters
+    ----------
+    study, *single_hop : RecordedStudy
+        As for :func:`meshtrial.api.tables.accuracy`, with the same errors.
+
+    Examples
+    --------
+    >>> import meshtrial as mt
+    >>> study = mt.open_study("data/sample/ambient_vs_no_mesh/20261121T211720Z-77c58730")
+    >>> mt.figures.accuracy(study).nothing
+    True
+    """
+    return accuracy_figure(study.recorded, [each.recorded for each in single_hop])
+
+
 def two_studies(study: RecordedStudy, other: RecordedStudy) -> Figure:
     """Draw the declared verdicts of two studies, A and B, on the same axes.
 
@@ -68,4 +87,4 @@ def two_studies(study: RecordedStudy, other: RecordedStudy) -> Figure:
 
 
 if not TYPE_CHECKING:  # type checkers treat assigned names as public, and cannot evaluate a computed list
-    __all__ = [name for name, value in vars(drawn).items() if isfunction(value) and name in globals()]
+    __all__ = [name for name, value in vars(drawn).items() if isfunction(value) and name in globals()] + ["accuracy"]

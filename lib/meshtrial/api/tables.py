@@ -22,6 +22,7 @@ from meshtrial.api.bind import of_record, of_study
 from meshtrial.api.study import RecordedStudy
 from meshtrial.inference.between import compare, differences
 from meshtrial.inference.instrument import recorded_noise_logs
+from meshtrial.prediction.accuracy import accuracy_table
 from meshtrial.report import Fragment
 from meshtrial.report import tables as made
 from meshtrial.stats.calibration import recorded_noise
@@ -106,6 +107,31 @@ def between(study: RecordedStudy, *others: RecordedStudy) -> Fragment:
     return made.between(studies, compare(studies), differences(studies))
 
 
+def accuracy(study: RecordedStudy, *single_hop: RecordedStudy) -> Fragment:
+    """Compare what a study of generated systems measured with what studies of a single hop predict for them.
+
+    Parameters
+    ----------
+    study : RecordedStudy
+        Of the study `prediction`.
+    *single_hop : RecordedStudy
+        Studies with the same treatments at the rates of the systems' services, recorded on the same machine.
+
+    Raises
+    ------
+    UsageError
+        If the studies of a single hop lack a treatment, or cannot be used together.
+
+    Examples
+    --------
+    >>> import meshtrial as mt
+    >>> study = mt.open_study("data/sample/ambient_vs_no_mesh/20261121T211720Z-77c58730")
+    >>> mt.tables.accuracy(study)
+    Nothing is predicted: name studies of a single hop, recorded on this machine.
+    """
+    return accuracy_table(study.recorded, [each.recorded for each in single_hop])
+
+
 def simulated_studies(seed: int = 1, studies: int = 400) -> Fragment:
     """Compute how often the inference is wrong on simulated studies whose truth is known.
 
@@ -134,6 +160,7 @@ def simulated_under_noise_of(study: RecordedStudy, seed: int = 1, studies: int =
 
 if not TYPE_CHECKING:  # type checkers treat assigned names as public, and cannot evaluate a computed list
     __all__ = [name for name, value in vars(made).items() if isfunction(value) and name in globals()] + [
+        "accuracy",
         "simulated_studies",
         "simulated_under_noise_of",
     ]

@@ -120,6 +120,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     full: Annotated[bool, _study(description="true runs the simulation at full size, up to 4000 studies per cell")] = (
         False
     )
+    systems: Annotated[
+        tuple[Annotated[int, Meta(ge=1, le=999_999_999)], ...],
+        _study(description="comma-separated seeds of the generated systems; empty: 1 to 20"),
+    ] = ()
     versions: Annotated[
         str, _study(description="versions of the local proxies (docs/reference/parameters.md); empty: none")
     ] = ""
@@ -142,6 +146,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     next_session: Annotated[
         bool, _recorded(description="true runs only the session that is due now (meshtrial run --next-session)")
     ] = False
+    single_hop: Annotated[
+        str, _recorded(description="comma-separated folders of studies of a single hop, which the prediction is from")
+    ] = ""
     part: Annotated[str, _recorded(description="share of the blocks to run here, e.g. 1/3; empty: all of them")] = ""
 
     rps: Annotated[Rate, _load(description="requests per second over all connections; 0: set by the profile")] = 0.0

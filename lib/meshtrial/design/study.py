@@ -32,20 +32,31 @@ TWIN_SUFFIX = "-aa"
 RESTARTS = ("app", "proxies", "control-plane")
 ORDERS = ("randomised", "ascending", "growing", "sequential")
 _RESTART = "restart-"
-# Applications of the project. A single name after an @ is an application if it is one of these, otherwise a version.
+# Applications of the project, beside generated systems
 APPS = ("echo", "counter-api", "details", "details-nodelay", "tiers", "two-versions", "bookinfo", "emojivoto")
 VERSION_NAME, APP_NAME = re.compile(r"[A-Za-z0-9._-]+"), re.compile(r"[a-z0-9-]+")
+_SYSTEM = re.compile(r"system-[1-9]\d{0,8}")
 _TREATMENT = re.compile(
     rf"(?P<dataplane>[a-z0-9-]+)(?:@(?P<version>(?:{VERSION_NAME.pattern})?))?"
     rf"(?P<features>(?:\+[a-z0-9.-]+)*)(?:@(?P<app>{APP_NAME.pattern}))?"
 )
 
 
+def is_app(name: str) -> bool:
+    """Whether this is the name of an application of the project."""
+    return name in APPS or is_system(name)
+
+
+def is_system(name: str) -> bool:
+    """Whether this is the name of a generated system: ``system-7``, of the seed 7 (`design.generated`)."""
+    return _SYSTEM.fullmatch(name) is not None
+
+
 @dataclass(frozen=True)
 class Treatment:
     """A data plane with a set of features: ``dataplane[@version][+feature...][@app]``.
 
-    A single name after an @ is an application if it is one of :data:`APPS`, otherwise a version: ``none@details``,
+    A single name after an @ is an application if :func:`is_app` knows it, otherwise a version: ``none@details``,
     ``sidecar@new``. A user's own application is written ``none@@mine``.
     """
 
@@ -66,7 +77,7 @@ class Treatment:
                 f"treatment {text!r} is not of the form dataplane[@version][+feature...][@app], e.g. sidecar+mtls"
             )
         dataplane, version, app = match["dataplane"], match["version"] or "", match["app"] or ""
-        if version in APPS and not app and not match["features"]:
+        if is_app(version) and not app and not match["features"]:
             version, app = "", version
         if version.endswith(TWIN_SUFFIX):
             meant = f"{dataplane.removesuffix(TWIN_SUFFIX)}{TWIN_SUFFIX}@{version.removesuffix(TWIN_SUFFIX)}"
@@ -91,7 +102,7 @@ class Treatment:
         whole = "+".join((head, *self.features, *restart))
         if not self.app:
             return whole
-        alone = "@" not in whole and "+" not in whole and self.app not in APPS
+        alone = "@" not in whole and "+" not in whole and not is_app(self.app)
         return f"{whole}@@{self.app}" if alone else f"{whole}@{self.app}"
 
     @property

@@ -153,7 +153,7 @@ def read_system(path: Path) -> System:
     where = str(path)
     is_csv = path.suffix.lower() == ".csv"
     try:
-        return _read_csv(path) if is_csv else _of_mapping(typed.read_yaml(path, where, "a mapping with calls"))
+        return _read_csv(path) if is_csv else system_of(typed.read_yaml(path, where, "a mapping with calls"))
     except UsageError as error:
         raise UsageError(str(error) if str(error).startswith(where) else f"{where}: {error}") from None
 
@@ -167,7 +167,8 @@ class _Written:
     paths: dict[str, tuple[Any, ...]] = field(default_factory=dict)
 
 
-def _of_mapping(data: Mapping[str, Any]) -> System:
+def system_of(data: Mapping[str, Any]) -> System:
+    """Read the data of a system file; UsageError names the place and value of a mistake."""
     written = typed.read(_Written, data)
     services = {
         name: _part(Service, {"name": name, **given}, f"services.{name}") for name, given in written.services.items()

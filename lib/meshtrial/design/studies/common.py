@@ -30,7 +30,7 @@ from meshtrial.errors import UsageError
 # fortio's echo, which takes the size of its answer from the request.
 SIZED_APP = "echo"
 # Settings of a session and not of the study.
-UNSEALED = ("design", "study_dir", "measure", "next_session", "part")
+UNSEALED = ("design", "study_dir", "measure", "next_session", "part", "single_hop")
 # Enough to keep connections open and code in memory, and too little to disturb another deployment's slice.
 TRICKLE_RPS = 5.0
 _GAP = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from meshtrial import typed
-from meshtrial.design.study import APPS, TWIN_SUFFIX, VERSION_NAME
+from meshtrial.design.study import TWIN_SUFFIX, VERSION_NAME, is_app
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes.apply import MANAGED_BY
 from meshtrial.testbed.kubernetes.manifests import NOTE
@@ -239,7 +239,7 @@ def _version_name(name: Any, where: str) -> str:
         raise UsageError(
             f"{where}.versions: {shortened(name)}: must be letters, digits and . _ -, not {TWIN_SUFFIX} at the end"
         )
-    if name in APPS:
+    if is_app(name):
         raise UsageError(f"{where}.versions: {name} is the name of an application; take another name")
     return name
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from meshtrial import native
+from meshtrial.design.study import is_system
 from meshtrial.errors import MissingToolError, UsageError
 
 _DETAILS = Path(__file__).with_name("details") / "details.rb"
@@ -94,6 +95,8 @@ APPS: dict[str, App] = {
 
 def app(name: str) -> App:
     """Return the application of this name; UsageError if there is none."""
+    if is_system(name):  # see systems.py
+        return App(name, fortio_server, "/", _native("call-tree"))
     if name not in APPS:
         raise UsageError(f"app = {name!r}: must be {', '.join(APPS)}")
     return APPS[name]

@@ -1,8 +1,8 @@
 """The data planes of the local backend: how each is started, and which features, loads and restarts it accepts.
 
 A data plane is a function that starts its processes on a :class:`Fleet` and returns the target of the load and the
-proofs. This module holds the simple ones: none, a relay with a known delay, two TCP proxies, two node proxies. Those
-with features or a control plane have a module each.
+proofs. This module holds the simple ones: none, a relay with a known delay, two TCP proxies. The others have a module
+each.
 """
 
 from __future__ import annotations
@@ -14,23 +14,21 @@ from dataclasses import dataclass
 from meshtrial import native
 from meshtrial.design.changes import CHANGES
 from meshtrial.design.load import ChangesUnderLoad, Load
-from meshtrial.design.study import Treatment
+from meshtrial.design.study import Treatment, is_system
 from meshtrial.envoy import bootstrap as envoy
 from meshtrial.envoy.bootstrap import Json, Proxy
 from meshtrial.errors import UsageError
 from meshtrial.records.schema import Proof
 from meshtrial.testbed.base import Facts
-from meshtrial.testbed.local import sidecar, tiers, wire, xds
+from meshtrial.testbed.local import nodeproxies, sidecar, systems, tiers, wire, xds
 from meshtrial.testbed.local.deployment import Prover, Spec, Started
 from meshtrial.testbed.local.features import FEATURES
 from meshtrial.testbed.local.fleet import RESTARTED_ROLES, Fleet, host_port, numbered
-from meshtrial.testbed.local.proofs import connections_prover, counter_prover, direct_prover, make_keys, prove_mtls
+from meshtrial.testbed.local.nodeproxies import LEAST_BYTES
+from meshtrial.testbed.local.proofs import counter_prover, direct_prover
 from meshtrial.testbed.local.sockets import Endpoint
 
 _DELAY = "delay-"
-# The fewest bytes that a request takes on the wire. fortio's GET is longer than 60 bytes of text. In HTTP/2 repeated
-# headers are one byte each after a 9-byte frame header. A gRPC message adds a second frame and a prefix.
-_BYTES = {"http1": 60, "h2": 10, "grpc": 24}
 
 
 def start_none(spec: Spec, fleet: Fleet) -> Started:
@@ -118,48 +116,13 @@ def start_tcp_pair(spec: Spec, fleet: Fleet) -> Started:
     fleet.start_proxy(client)
     sent = [f"cluster.bytes-{number}.upstream_cx_tx_bytes_total" for number in range(len(apps))]
     counters = {"bytes through the client": ([client], sent), "bytes through the server": ([server], sent)}
-    return Started(spec.target(entries), [counter_prover(counters, per_request=min(_BYTES.values()))])
+    return Started(spec.target(entries), [counter_prover(counters, per_request=min(LEAST_BYTES.values()))])
 
 
 def check_tcp_pair(treatment: Treatment, load: Load) -> None:
     """Raise UsageError for several copies of the application: TCP proxies do not balance by request."""
     if load.replicas > 1:
         raise UsageError(f"treatment {treatment.name}: it has one target for each protocol; leave out replicas")
-
-
-def start_node_proxies(spec: Spec, fleet: Fleet) -> Started:
-    """Start two node proxies, as in ambient meshes: TCP in, HTTP/2 CONNECT over mutual TLS between them, TCP out."""
-    keys = make_keys(fleet)
-    copies = spec.start_apps(fleet)
-    apps = copies[0]
-    entries, tunnel = [fleet.new_endpoint() for _ in apps], fleet.new_endpoint()
-    names = ("app", "app-grpc")[: len(apps)]
-    server = Proxy("server node proxy", fleet.new_endpoint())
-    # Several copies are balanced by connection: this architecture carries bytes.
-    for name, (first, *others) in zip(names, zip(*copies, strict=True), strict=True):
-        server.clusters.append(envoy.cluster(name, *first, *others))
-    server_tls = envoy.tls_context(keys.server, keys.client.spiffe, server=True)
-    tunnel_end = envoy.connect_manager("tunnel", dict(zip(map(host_port, apps), names, strict=True)))
-    server.listeners.append(envoy.listener("tunnel", *tunnel, [tunnel_end], server_tls))
-    client = Proxy("client node proxy", fleet.new_endpoint())
-    client_tls = envoy.tls_context(keys.client, keys.server.spiffe, server=False)
-    client.clusters.append(envoy.cluster("tunnel", *tunnel, http2=True, tls=client_tls))
-    for name, entry, app in zip(names, entries, apps, strict=True):
-        tunnel_start = envoy.connect_tunnel(f"to-{name}", "tunnel", host_port(app))
-        client.listeners.append(envoy.listener(f"to-{name}", *entry, [tunnel_start]))
-    fleet.start_proxy(server)
-    fleet.start_proxy(client)
-    counters = {
-        "bytes into the tunnel": ([client], ["cluster.tunnel.upstream_cx_tx_bytes_total"]),
-        "bytes out of the tunnel": ([server], [f"cluster.{name}.upstream_cx_tx_bytes_total" for name in names]),
-    }
-    # Bytes that bypassed the tunnel would be missing from these counters.
-    least = _BYTES | {"tcp": spec.load.payload_bytes or _BYTES["http1"]}
-    provers: list[Prover] = [lambda phase, _: prove_mtls(keys, tunnel, phase)]
-    if len(copies) > 1:
-        provers.append(connections_prover(server, names[0]))
-    provers.append(counter_prover(counters, per_request=min(least[protocol] for protocol in spec.load.protocols)))
-    return Started(spec.target(entries), provers)
 
 
 @dataclass(frozen=True)
@@ -180,7 +143,7 @@ _DATA_PLANES = {
     # The relay itself is not restarted: that would reset the counters that prove its delay.
     "relay": DataPlane(start_relay, (rf"{_DELAY}\d+us",), ("delay-proxy",), check_relay, ("app",)),
     "sidecar": DataPlane(sidecar.start, (*FEATURES, *sidecar.ALONE), check=sidecar.check),
-    "node-proxy": DataPlane(start_node_proxies),
+    "node-proxy": DataPlane(nodeproxies.start),
     "xds": DataPlane(xds.start, xds.FEATURES, ("envoy", "xds-server"), xds.check, ("app",), tuple(CHANGES), True),
     "tcp-pair": DataPlane(start_tcp_pair, check=check_tcp_pair),
 }
@@ -192,6 +155,8 @@ _TIERS = DataPlane(
     restarts=("app",),
     has_control_plane=True,
 )
+# So do generated systems: every service has it.
+_SYSTEM = DataPlane(systems.start, tools=("envoy", "call-tree"), check=systems.check, restarts=("app",))
 
 
 def data_plane(treatment: Treatment, app: str = "") -> DataPlane:
@@ -199,6 +164,9 @@ def data_plane(treatment: Treatment, app: str = "") -> DataPlane:
     if (treatment.app or app) == tiers.APP:
         tiers.has_sidecars(treatment)
         return _TIERS
+    if is_system(treatment.app or app):
+        systems.check_treatment(treatment)
+        return _SYSTEM
     if treatment.dataplane not in _DATA_PLANES:
         known = ", ".join(_DATA_PLANES)
         raise UsageError(

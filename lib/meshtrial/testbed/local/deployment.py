@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from meshtrial import native
 from meshtrial.design.load import Load
 from meshtrial.design.study import Treatment
+from meshtrial.design.system import System
 from meshtrial.errors import MeshtrialError, TestbedError
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target, publishable
 from meshtrial.load.propagation import ChangeTime
@@ -35,6 +36,7 @@ class Spec:
     app: App
     options: Mapping[str, Any] = field(default_factory=dict)  # the study's parameters
     version: Version | None = None  # of the proxies; None for the default Envoy
+    system: System | None = None  # what the application is, if it is a generated system
 
     def start_app(self, fleet: Fleet, copy: int = 0, more: Sequence[str] = ()) -> tuple[Endpoint, ...]:
         """Start one copy of the application, numbered from 0; return its endpoint for each protocol of the load."""

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from meshtrial import native
+from meshtrial.design.generated import systems_of
 from meshtrial.design.load import Load
-from meshtrial.design.study import Study, Treatment
+from meshtrial.design.study import Study, Treatment, is_system
+from meshtrial.design.system import System
 from meshtrial.errors import MeshtrialError, UsageError
 from meshtrial.testbed.base import Block, MachineUse
 from meshtrial.testbed.local import apps, host, others, proc, tiers, versions
@@ -37,6 +39,7 @@ class LocalTestbed:
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         self._options: Mapping[str, Any] = (options or {}).get("parameters", {})
+        self._systems = systems_of(options or {})
         self._awake: host.CpuLatencyHold | None = None
 
     def recover(self, study: Study, tell: Callable[[str], None]) -> None:
@@ -53,6 +56,8 @@ class LocalTestbed:
             if not set(load.protocols) <= set(app.protocols):
                 speaks = ", ".join(app.protocols)
                 raise UsageError(f"protocol = {load.protocol!r}: the app {app.name} speaks {speaks}")
+        for app in used_apps:
+            self._system(app.name)
         for treatment, load in itertools.product(study.treatments, study.loads):
             check(treatment, load, study.app)
         for treatment in study.treatments:
@@ -108,8 +113,15 @@ class LocalTestbed:
         """Start a fresh deployment; on failure all its processes are stopped."""
         check(treatment, load, app)
         version = versions.of(treatment, self._versions)
-        spec = Spec(treatment, load, apps.app(treatment.app or app), self._options, version)
+        used = apps.app(treatment.app or app)
+        spec = Spec(treatment, load, used, self._options, version, self._system(used.name))
         return LocalDeployment(spec, data_plane(treatment, app).start)
+
+    def _system(self, app: str) -> System | None:
+        """Return the system that an application is; None for another application, UsageError if the plan lacks it."""
+        if is_system(app) and app not in self._systems:
+            raise UsageError(f"app {app}: generated systems belong to the study prediction, whose plan holds them")
+        return self._systems.get(app)
 
     @functools.cached_property
     def _versions(self) -> Mapping[str, versions.Version]:

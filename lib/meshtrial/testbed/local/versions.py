@@ -17,7 +17,7 @@ from typing import Any
 
 from meshtrial import native
 from meshtrial.design.parameters import split_list
-from meshtrial.design.study import APPS, Treatment
+from meshtrial.design.study import Treatment, is_app
 from meshtrial.envoy.bootstrap import Json
 from meshtrial.errors import UsageError
 from meshtrial.records.schema import Proof
@@ -68,7 +68,7 @@ def read_versions(text: str) -> dict[str, Version]:
         name, separator, path = (part.strip() for part in item.partition("="))
         if not separator or not name or not path:
             raise UsageError(f"versions: {item!r} is not NAME=PATH")
-        if name in declared or name in APPS:
+        if name in declared or is_app(name):
             reason = "is declared twice" if name in declared else "is the name of an application; choose another name"
             raise UsageError(f"versions: {name} {reason}")
         declared[name] = _version(name, Path(path).expanduser())
