@@ -25,7 +25,10 @@ def advice(module: str) -> str | None:
     """Return the smallest extra that contains a module's package, in one line; None if no extra does."""
     top = module.partition(".")[0]
     package = _PACKAGES.get(top, top)
-    declared = importlib.metadata.requires("meshtrial") or ()
+    try:
+        declared = importlib.metadata.requires("meshtrial") or ()
+    except importlib.metadata.PackageNotFoundError:  # sources that are on the path, but not installed
+        declared = ()
     found = [re.fullmatch(r"([\w-]+).*\bextra == ['\"](\w+)['\"]\)?", requirement) for requirement in declared]
     named = [(match[1], match[2]) for match in found if match]
     sizes = Counter(extra for _, extra in named)  # an extra that contains another one lists its packages, too
