@@ -13,6 +13,7 @@ has a new value about every 30 s, so a mean is of about nine values. Time zones 
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -38,28 +39,30 @@ USAGE = {
     "data_plane_memory": ("data-plane mem", "MiB", 2.0**20),
 }
 PERCENTILES = ("p50", "p99")
+_METRICS = re.compile(r"(\d+)-(\d+)-metrics\.csv")
 
 
 def rows(checkout: Path) -> list[Row]:
     """Return one row per run and response; MeshtrialError if the checkout does not have the raw files."""
     data = checkout / "V1" / "Data"
-    runs = sorted((folder, *_numbers(path)) for folder in TREATMENTS for path in data.glob(f"{folder}/*-metrics.csv"))
-    lacking = [folder for folder in TREATMENTS if folder not in {run[0] for run in runs}]
-    if lacking:
-        wanted = f"V1/Data/{lacking[0]}/*-metrics.csv"
-        raise mt.MeshtrialError(
-            f"{checkout}: has no {wanted}; give the folder of a checkout of github.com/BuoyantIO/great-sidecar-debate"
-        )
+    runs = sorted(
+        (folder, int(found[1]), int(found[2]))
+        for folder in TREATMENTS
+        for path in data.glob(f"{folder}/*")
+        if (found := _METRICS.fullmatch(path.name))
+    )
+    wanted = [f"{folder}/{rps}-{number}-wrk2-*.log" for folder, rps, number in runs]
+    wanted += [f"{folder}/RATE-RUN-metrics.csv" for folder in TREATMENTS if folder not in {run[0] for run in runs}]
+    for pattern in wanted:
+        if not any(data.glob(pattern)):
+            raise mt.MeshtrialError(
+                f"{data}: has no {pattern}; give the folder of a checkout of github.com/BuoyantIO/great-sidecar-debate"
+            )
     latencies: dict[Run, dict[str, float]] = {}
     for rps in {run[1] for run in runs}:
         latencies |= _latencies(data, [run for run in runs if run[1] == rps])
     order = sorted(runs, key=lambda run: (run[1], [*TREATMENTS].index(run[0]), run[2]))
     return [row for run in order for row in _rows(data, run, latencies[run], sum(r[:2] == run[:2] for r in runs))]
-
-
-def _numbers(metrics: Path) -> tuple[int, int]:
-    rps, number, _ = metrics.name.split("-")
-    return int(rps), int(number)
 
 
 def _latencies(data: Path, runs: Sequence[Run]) -> dict[Run, dict[str, float]]:
@@ -86,9 +89,8 @@ def _latencies(data: Path, runs: Sequence[Run]) -> dict[Run, dict[str, float]]:
 
 def _rows(data: Path, run: Run, latencies: dict[str, float], count: int) -> Iterator[Row]:
     folder, rps, number = run
-    samples = pl.read_csv(data / folder / f"{rps}-{number}-metrics.csv")
-    loaded = samples.filter(pl.col("faces CPU") > pl.col("faces CPU").max() / 2)[1:-1]
-    values = [(name, float(loaded[column].to_numpy().mean()), unit, per) for name, (column, unit, per) in USAGE.items()]
+    began, usage = _usage(data / folder / f"{rps}-{number}-metrics.csv")
+    values = [(name, usage[column], unit, per) for name, (column, unit, per) in USAGE.items()]
     values += [(name, latencies[name], "ms", 1e-3) for name in PERCENTILES]
     for name, value, unit, per in values:
         yield {
@@ -105,8 +107,23 @@ def _rows(data: Path, run: Run, latencies: dict[str, float], count: int) -> Iter
             "place": f"{folder}/{rps}-{number}-*",
             "source": SOURCE,
             "url": URL,
-            "note": f"began {samples['timestamp'][0]}",
+            "note": f"began {began}",
         }
+
+
+def _usage(metrics: Path) -> tuple[str, dict[str, float]]:
+    """Return when a run began, and the mean of each column of `USAGE` over its samples under load."""
+    needed = ["timestamp", "faces CPU", *(column for column, _, _ in USAGE.values())]
+    try:
+        samples = pl.read_csv(metrics, columns=needed)
+        loaded = samples.filter(pl.col("faces CPU") > pl.col("faces CPU").max() / 2)[1:-1]
+    except pl.exceptions.PolarsError:
+        loaded = pl.DataFrame()
+    if loaded.is_empty():
+        raise mt.MeshtrialError(
+            f"{metrics}: is not a table of samples under load with {', '.join(needed)}; get the checkout again"
+        )
+    return str(samples["timestamp"][0]), {column: float(loaded[column].to_numpy().mean()) for column in needed[1:]}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
