@@ -101,7 +101,7 @@ class Articles:
             display.Column("numbers", lambda row: row["numbers"], numeric=True),
             display.Column("of repeated runs", lambda row: row["of repeated runs"], numeric=True),
         ]
-        return display.Table.from_rows("Transcribed numbers", columns, rows.iter_rows(named=True)).fragment()
+        return display.Table.from_rows("Numbers of the articles", columns, rows.iter_rows(named=True)).fragment()
 
     def debated(self) -> list[Debated]:
         """Return the contrasts of the sidecar debate, one per response and rate."""
@@ -276,7 +276,7 @@ class Claim:
 
 
 def read(*names: str) -> pl.DataFrame:
-    """Return the transcribed rows of these files, or of all."""
+    """Return the rows of these files, or of all."""
     unknown = [name for name in names if name not in FILES]
     if unknown:
         raise mt.MeshtrialError(f"{', '.join(unknown)}: not in data/published; there are {', '.join(FILES)}")
