@@ -1,9 +1,11 @@
-"""The numbers that published comparisons print, through the same inference as a study: what ``published.ipynb`` shows.
+"""The numbers of published comparisons, through the same inference as a study: what ``published.ipynb`` shows.
 
 Opinion: repeated measurements are tested, with the n that was printed. A number that was printed once, or only as a
 mean, has no known noise and is only checked as arithmetic. Two questions are asked about each sentence: do the printed
 numbers agree with it (arithmetic), and could they have supported it (inference)? Limits: the runs behind a printed
 mean, the order of the runs and the discarded runs cannot be recovered.
+
+The rows of one article are computed from its raw files, by `debate`. All others are numbers as printed.
 
 To add an article, put a CSV into this folder, its name into `FILES`, and its sentences into ``claims.yaml.j2``.
 """
@@ -34,14 +36,23 @@ Numbers: TypeAlias = NDArray[np.float64]
 
 FOLDER = Path(__file__).parent
 AMBIENT, LINKERD, SCALE = "ambient_2024.csv", "linkerd_istio_2021.csv", "cpu_at_scale_2019.csv"
-FEATURES, SIDECARLESS = "features_2022.csv", "linkerd_ambient_2025.csv"
-FILES = (AMBIENT, LINKERD, SCALE, FEATURES, SIDECARLESS)
+FEATURES, SIDECARLESS, DEBATE = "features_2022.csv", "linkerd_ambient_2025.csv", "debate_2025.csv"
+FILES = (AMBIENT, LINKERD, SCALE, FEATURES, SIDECARLESS, DEBATE)
 SENTENCES = FOLDER / "claims.yaml.j2"
 REPEATED = ("details, old app", "details, new app")  # the experiments whose runs were printed one by one
 RESPONSES = "p50,p99,mean,p75,p90"
 # Conditions of the measurement that are printed with the latencies. They are not outcomes of a treatment.
 CONDITIONS = ("achieved_rps", "service_cpu")
-IS_REPEATED = pl.col("statistic").str.contains("paired runs")
+IS_REPEATED = pl.col("statistic").str.starts_with("one of ")
+RATES = (60, 120, 240, 600, 1200)  # of the sidecar debate, in the order of its runs
+OF_DEBATE = {  # the last two are exploratory
+    "mesh_cpu": "CPU of the mesh",
+    "latency_p50_s": "p50 latency",
+    "latency_p99_s": "p99 latency",
+    "data_plane_cpu": "CPU of the data plane, exploratory",
+    "data_plane_memory": "memory of the data plane, exploratory",
+}
+DEBATE_UNITS = {"mesh_cpu": "cores", "data_plane_cpu": "cores", "data_plane_memory": "MiB"}  # of the others ms
 MOST = 1000  # more pairs than anybody will measure
 
 
@@ -67,11 +78,15 @@ class Articles:
             read(AMBIENT).filter(pl.col("experiment").is_in(REPEATED)).with_columns(own_names).write_csv(path)
             return self._compared(path)
 
-    def _compared(self, path: Path, where: dict[str, str] | None = None) -> mt.Comparison:
+    def debate(self, rps: int) -> mt.Comparison:
+        """Return the analysis of the sidecar debate at one rate: five runs each of Linkerd, ambient and an A/A twin."""
+        return self._compared(FOLDER / DEBATE, {"experiment": f"debate, {rps} rps"}, "linkerd", ",".join(OF_DEBATE))
+
+    def _compared(
+        self, path: Path, where: dict[str, str] | None = None, baseline: str = "none", responses: str = RESPONSES
+    ) -> mt.Comparison:
         margin = f"{100 * self.margin:.12g}%,0ms"
-        return mt.compare_table(
-            path, "none", ["ambient"], where=where, responses=RESPONSES, margin=margin, alpha=self.alpha
-        )
+        return mt.compare_table(path, baseline, where=where, responses=responses, margin=margin, alpha=self.alpha)
 
     def sources(self) -> display.Fragment:
         """Return a table of the sources, with the numbers per source and how many of them are of repeated runs."""
@@ -86,7 +101,38 @@ class Articles:
             display.Column("numbers", lambda row: row["numbers"], numeric=True),
             display.Column("of repeated runs", lambda row: row["of repeated runs"], numeric=True),
         ]
-        return display.Table.from_rows("Transcribed numbers", columns, rows.iter_rows(named=True)).fragment()
+        return display.Table.from_rows("Numbers of the articles", columns, rows.iter_rows(named=True)).fragment()
+
+    def debated(self) -> list[Debated]:
+        """Return the contrasts of the sidecar debate, one per response and rate."""
+        found = {rps: self.debate(rps).verdicts().rows(named=True) for rps in RATES}
+        return [
+            Debated(rps, *(row for row in found[rps] if row["response"] == response))
+            for response in OF_DEBATE
+            for rps in RATES
+        ]
+
+    def debate_table(self) -> display.Fragment:
+        """Return :meth:`debated` as a table: ambient and the A/A twin, each against Linkerd."""
+        columns: list[display.Column[Debated]] = [
+            display.Column("rps", lambda one: one.rps, numeric=True),
+            display.Column("Linkerd", lambda one: one.median("baseline_value"), numeric=True),
+            display.Column("ambient", lambda one: one.median("treatment_value"), numeric=True),
+            display.Column("change", lambda one: _interval(one.ambient), numeric=True),
+            display.Column("verdict", lambda one: _verdict(one.ambient)),
+            display.Column("change of the A/A twin", lambda one: _interval(one.twin), numeric=True),
+            display.Column("its verdict", lambda one: _verdict(one.twin)),
+        ]
+        note = (
+            "Five runs against five, not paired. Values are medians of runs, changes are Hodges-Lehmann estimates with "
+            "an exact interval. Each row is a family of its own. The smallest possible p is 0.0079; corrected over the "
+            "15 rows of primary responses it is 0.12."
+        )
+        debated = self.debated()
+        groups = [OF_DEBATE[one.ambient["response"]] for one in debated]
+        return display.Table.from_rows(
+            "The sidecar debate, against Linkerd", columns, debated, note, groups=groups
+        ).fragment()
 
     def needed(self) -> list[Needed]:
         """Return how many pairs each repeated response would have needed with the noise of its three pairs."""
@@ -165,6 +211,20 @@ class Articles:
 
 
 @dataclass(frozen=True)
+class Debated:
+    """One response of the sidecar debate at one rate: two rows of verdicts, each against Linkerd."""
+
+    rps: int
+    ambient: Row
+    twin: Row
+
+    def median(self, column: str) -> str:
+        """Return a median over the runs of Linkerd (``baseline_value``) or ambient (``treatment_value``), with unit."""
+        unit = DEBATE_UNITS.get(self.ambient["response"], "ms")
+        return f"{self.ambient[column] * (1e3 if unit == 'ms' else 1):.3g} {unit}"
+
+
+@dataclass(frozen=True)
 class Needed:
     """Pairs that a repeated response would have needed to find an effect, or to show equivalence."""
 
@@ -216,7 +276,7 @@ class Claim:
 
 
 def read(*names: str) -> pl.DataFrame:
-    """Return the transcribed rows of these files, or of all."""
+    """Return the rows of these files, or of all."""
     unknown = [name for name in names if name not in FILES]
     if unknown:
         raise mt.MeshtrialError(f"{', '.join(unknown)}: not in data/published; there are {', '.join(FILES)}")
@@ -256,8 +316,15 @@ def singles(*names: str) -> list[Single]:
     return found
 
 
+def began(treatment: str) -> list[str]:
+    """Return when the first and the last run of a treatment of the sidecar debate began, as hours and minutes."""
+    notes = read(DEBATE).filter(treatment=treatment)["note"].sort()
+    return [note.removeprefix("began ")[11:16] for note in (notes[0], notes[-1])]
+
+
 def claims(articles: Articles) -> list[Claim]:
     """Return every sentence with the numbers that it is about, each computed from the printed ones."""
+    debated = articles.debated()
 
     def rows(experiment: str) -> dict[str, Row]:
         return {row["response"]: row for row in articles.repeated(experiment).verdicts().rows(named=True)}
@@ -268,10 +335,13 @@ def claims(articles: Articles) -> list[Claim]:
             return f"{row['sentence']}, p = {row['p']:.2g}"
         return f"not significant: p = {row['p']:.2g} at n = {row['n_blocks']}; {row['sentence']}"
 
+    def contrasts(response: str, treatment: str) -> list[Row]:
+        return [getattr(one, treatment) for one in debated if one.ambient["response"] == response]
+
     sentences = Environment(undefined=StrictUndefined)
     sentences.filters["each"] = lambda numbers, form: ", ".join(form.format(number) for number in numbers)
     text = sentences.from_string(SENTENCES.read_text()).render(
-        value=value, printed=_printed, percent=_percent, rows=rows, shown=shown
+        value=value, printed=_printed, percent=_percent, rows=rows, shown=shown, began=began, contrasts=contrasts
     )
     return [Claim(**claim) for claim in yaml.safe_load(text)]
 
@@ -284,6 +354,16 @@ def _printed(file: str, *names: str | Iterable[str]) -> Numbers:
 
 def _percent(one: Numbers | float, other: Numbers | float) -> Numbers | float:
     return 100 * (one / other - 1)
+
+
+def _interval(row: Row) -> display.Cell:
+    low, high = (display.change(row[end]) for end in ("ci_low", "ci_high"))
+    return display.Cell(f"{display.change(row['ratio'])} ({low} to {high})", row["ratio"])
+
+
+def _verdict(row: Row) -> str:
+    p = row["p_equivalence" if row["verdict"] == "equivalent" else "p"]
+    return f"{row['verdict']}, p = {p:.2g}"
 
 
 def _pairs(count: int | None) -> display.Cell | int | None:

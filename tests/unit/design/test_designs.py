@@ -50,10 +50,10 @@ def test_a_design_is_planned_with_the_treatments_that_it_names_and_says_how_to_r
 
 @pytest.mark.parametrize("path", DESIGNS, ids=lambda p: p.stem)
 def test_a_design_can_be_shortened_to_try_it(path):
-    # 12 s, because at 20 requests a second 100 connections have two requests each after 10.
-    study = design(path.stem, "blocks=2", "duration_s=12", "warmup_s=1")
+    # 24 s, because at 60 requests a second 600 connections have two requests each after 20.
+    study = design(path.stem, "blocks=2", "duration_s=24", "warmup_s=1")
     assert study.blocks == 2
-    assert {load.measured_s for load in study.loads if not isinstance(load, CapacitySearch)} == {12}
+    assert {load.measured_s for load in study.loads if not isinstance(load, CapacitySearch)} == {24}
     assert len(make_plan(study).runs) == 2 * len(study.treatments) * len(study.loads)
 
 
@@ -89,6 +89,7 @@ def test_the_details_article_on_a_cluster():
             120,
             ["istio", "kuma", "linkerd", "consul"],
         ),
+        ("mesh_comparison-debate", "emojivoto", [60, 120, 240, 600, 1200], 600, ["linkerd", "istio-ambient"]),
         ("feature_impact-istio", "counter-api", [700], 70, ["istio"]),
         ("ambient_vs_no_mesh-bookinfo", "bookinfo", [1000], 100, ["istio-ambient", "istio"]),
         ("ambient_vs_no_mesh-bookinfo-4000", "bookinfo", [4000], 400, ["istio-ambient", "istio"]),

@@ -15,7 +15,7 @@ from meshtrial import MeshtrialError, paths
 from meshtrial.load.quantiles import COLUMNS
 from meshtrial.records.dataset import RUNS_SCHEMA
 from meshtrial.records.schema import RunRecord, VerdictRow
-from published import AMBIENT, FEATURES, LINKERD, REPEATED, SCALE, SIDECARLESS, Articles, claims
+from published import AMBIENT, DEBATE, FEATURES, LINKERD, RATES, REPEATED, SCALE, SIDECARLESS, Articles, claims
 
 # A column a response (mean, P50, P75, P90, P99), typed a second time from the articles.
 PRINTED = {
@@ -148,6 +148,56 @@ def test_both_apps_are_six_pairs():
     assert rows["latency_p99_s"]["p"] == pytest.approx(2 / 64)
     assert rows["latency_p99_s"]["verdict"] == "faster"
     assert rows["latency_p50_s"]["verdict"] == "inconclusive"  # one tie, one pair the other way
+
+
+def test_every_run_of_the_debate_is_in_its_table():
+    table = published.read(DEBATE)
+    assert table.height == 3 * len(RATES) * 5 * len(published.OF_DEBATE) == 375
+    assert set(table.group_by("treatment", "rps", "response").len()["len"]) == {5}
+
+
+def test_the_debate_at_every_rate():
+    found = {(one.rps, one.ambient["response"]): one for one in Articles().debated()}
+    assert len(found) == len(RATES) * 5
+    assert {(one.ambient["treatment"], one.twin["treatment"], one.twin["twin"]) for one in found.values()} == {
+        ("ambient", "linkerd-aa", True)
+    }
+
+    def verdicts(response, row):
+        return [getattr(found[rps, response], row)["verdict"] for rps in RATES]
+
+    # Each of the five runs of ambient is above each of Linkerd's: 2 / (10 over 5).
+    assert verdicts("mesh_cpu", "ambient") == verdicts("data_plane_memory", "ambient") == ["higher"] * 5
+    assert [found[rps, "mesh_cpu"].ambient["p"] for rps in RATES] == pytest.approx([2 / 252] * 5)
+    assert verdicts("latency_p99_s", "ambient") == ["faster"] * 4 + ["slower"]
+    # The A/A twin differs at one of five rates, by less than the margin.
+    assert verdicts("mesh_cpu", "twin") == ["inconclusive", "inconclusive", "higher", "inconclusive", "inconclusive"]
+    assert found[240, "mesh_cpu"].twin["qualifier"] == "below margin"
+    assert all(found[rps, "mesh_cpu"].ambient["ci_low"] > found[rps, "mesh_cpu"].twin["ci_high"] for rps in RATES)
+    # Medians of runs, read in the raw files: 2.588 and 5.178 cores, 16.64 and 9.071 ms.
+    assert found[1200, "mesh_cpu"].median("treatment_value") == "5.18 cores"
+    assert found[240, "latency_p50_s"].median("baseline_value") == "16.6 ms"
+
+
+def test_the_sequences_of_the_debate_followed_each_other():
+    assert [published.began(name) for name in ("ambient", "linkerd", "linkerd-aa")] == [
+        ["15:38", "18:07"],
+        ["22:26", "00:52"],
+        ["00:58", "03:22"],
+    ]
+
+
+def test_claims_of_the_debate():
+    found = {claim.words: claim for claim in claims(Articles()) if claim.place.startswith("sidecar debate")}
+    doubled = found["Istio Ambient as a whole nearly doubled Linkerd's CPU usage"]
+    assert doubled.stands == "as arithmetic only"
+    assert "1.72, 1.82, 1.88, 1.83, 2.01 times" in doubled.numbers
+    assert doubled.inference.startswith("significant at 5 of 5 rates (p = 0.0079)")
+    assert "mesh and time are not separated" in doubled.inference
+    assert found["the modern meshes are all fast enough that latency problems tend not to be the mesh"].stands == "open"
+    assumed = [claim for claim in found.values() if not claim.quoted]
+    assert [claim.stands for claim in assumed] == ["no", "no"]
+    assert assumed[1].numbers == "they differ at 1 of 5 rates, by 2.3 %"
 
 
 def test_needed():
