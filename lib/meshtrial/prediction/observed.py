@@ -2,7 +2,7 @@
 
 Rates are means over a window. A call passes the proxies of both ends, and each of them counts it: for each caller and
 callee the counters of one side are used, the caller's if it has any. What these metrics do not count is not guessed;
-it is a note for whoever completes the file. Labels: https://istio.io/latest/docs/reference/config/metrics/ and
+it is a note for the person who completes the file. Labels: https://istio.io/latest/docs/reference/config/metrics/ and
 https://linkerd.io/2/reference/proxy-metrics/.
 """
 
@@ -112,6 +112,12 @@ class _Reading:
     def rates(self, metric: str, labels: Iterable[str], where: str = "") -> dict[tuple[str, ...], float]:
         return self._summed(f"rate({metric}{{{where}}}[{self.window}])", labels)
 
+    def means(self, histogram: str, labels: Iterable[str]) -> dict[tuple[str, ...], float]:
+        # A proxy brings a histogram's sum and count up to date together, but later than its counters.
+        counts = self.rates(f"{histogram}_count", labels)
+        sums = self.rates(f"{histogram}_sum", labels)
+        return {one: total / counts[one] for one, total in sums.items() if one in counts}
+
     def values(self, metric: str, labels: Iterable[str], where: str = "") -> dict[tuple[str, ...], float]:
         return self._summed(f"{metric}{{{where}}}", labels)
 
@@ -185,12 +191,13 @@ def _istio(reading: _Reading) -> _Counted | None:
             )
         return None
     by = (*_ISTIO_LABELS, "request_protocol")
-    sizes = [reading.rates(f"istio_{kind}_bytes_sum", by) for kind in ("request", "response")]
+    sizes = [reading.means(f"istio_{kind}_bytes", by) for kind in ("request", "response")]
     flows = []
     for labels, rps in reading.rates(_ISTIO, by).items():
         reporter, caller, callee = _istio_ends(labels)
         protocol = _ISTIO_PROTOCOLS.get(labels[-1], "http1")
-        flows.append(_Flow(caller, callee, reporter, protocol, rps, *(size.get(labels, 0.0) for size in sizes)))
+        volumes = (rps * size.get(labels, 0.0) for size in sizes)
+        flows.append(_Flow(caller, callee, reporter, protocol, rps, *volumes))
     opened, closed = (
         reading.values(f"istio_tcp_connections_{what}_total", _ISTIO_LABELS) for what in ("opened", "closed")
     )

@@ -1,6 +1,6 @@
 """Calls from recorded answers of a Prometheus 2.42, which had an hour and a half of each mesh's series.
 
-One of Istio's counters began anew half an hour before the answers. Both ends report most calls.
+One of Istio's counters was reset half an hour before the answers. Both ends report most calls.
 """
 
 import pytest
@@ -25,8 +25,8 @@ def test_istio_counts_each_call_once():
     found = observed("istio")
     assert found.calls == (
         Call("unknown", "frontend", 3),  # by the callee's proxy alone
-        # 120/s with bodies of 300 and 9,000 bytes, whose counter was reset, and 80/s that failed without one
-        Call("istio-ingressgateway", "frontend", 200, "http1", 1, 180, 5400),
+        # 120/s with bodies of 300 and 9,000 bytes, whose counters were reset, and 80/s that failed with 300 and 0
+        Call("istio-ingressgateway", "frontend", 200, "http1", 1, 300, 5400),
         Call("web", "cart.other", 7),
         Call("cart.shop", "prices", 40, "http1", 1, 0, 700),  # by a waypoint
         Call("frontend", "api.example.com", 0.25),  # by the caller's proxy alone
@@ -48,7 +48,7 @@ def test_linkerd_counts_calls_of_callers_with_and_without_a_proxy():
     assert found.calls == (
         Call("unknown", "frontend", 200),  # neither probes nor readings of metrics
         Call("cart", "prices", 40, "http1", 2, 100, 900),
-        # 90 that succeeded and 10 that failed share 22,500 and 117,000 bytes a second
+        # 90 that succeeded and 10 that failed share 22,500 and 117,000 bytes per second
         Call("frontend", "cart", 100, "grpc", 4, 225, 1170),
     )
     assert found.system({}).services["prices"].outside  # its proxy counts nothing
