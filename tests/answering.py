@@ -4,6 +4,7 @@ import json
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from urllib.parse import parse_qs, urlsplit
@@ -18,14 +19,18 @@ Answer = Callable[[str, Mapping[str, str]], tuple[int, bytes]]
 
 @contextmanager
 def answering(answer: Answer, identity: Identity | None = None) -> Iterator[str]:
-    """The address of a server; ``answer`` has a query, or a path without one, and the headers;
-    it returns status and body."""
+    """The address of a server; ``answer`` has a query, or a path without one, and the headers.
+
+    It returns status and body; that of a redirection is the address.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             (query,) = parse_qs(urlsplit(self.path).query).get("query", [self.path])
             status, body = answer(query, dict(self.headers))
             self.send_response(status)
+            if status == HTTPStatus.FOUND:
+                self.send_header("Location", body.decode())
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
