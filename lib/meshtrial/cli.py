@@ -33,6 +33,7 @@ COMMANDS = {
     "history": "plot a response over all studies of a question",
     "plan": "estimate the blocks that a margin needs",
     "cost": "estimate what each treatment costs in money",
+    "calls": "describe your running system by its mesh's metrics",
     "predict": "predict what treatments would add to your own system",
     "probe": "count system calls per request (local, needs strace)",
     "calibrate": "measure error rates and power on simulated studies",
