@@ -33,7 +33,17 @@ RESTARTS = ("app", "proxies", "control-plane")
 ORDERS = ("randomised", "ascending", "growing", "sequential")
 _RESTART = "restart-"
 # Applications of the project. A single name after an @ is an application if it is one of these, otherwise a version.
-APPS = ("echo", "counter-api", "details", "details-nodelay", "tiers", "two-versions", "bookinfo", "emojivoto")
+APPS = (
+    "echo",
+    "event-streams",
+    "counter-api",
+    "details",
+    "details-nodelay",
+    "tiers",
+    "two-versions",
+    "bookinfo",
+    "emojivoto",
+)
 VERSION_NAME, APP_NAME = re.compile(r"[A-Za-z0-9._-]+"), re.compile(r"[a-z0-9-]+")
 _TREATMENT = re.compile(
     rf"(?P<dataplane>[a-z0-9-]+)(?:@(?P<version>(?:{VERSION_NAME.pattern})?))?"

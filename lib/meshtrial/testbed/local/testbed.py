@@ -12,7 +12,7 @@ from typing import Any
 from meshtrial import native
 from meshtrial.design.load import Load
 from meshtrial.design.study import Study, Treatment
-from meshtrial.errors import MeshtrialError, UsageError
+from meshtrial.errors import MeshtrialError
 from meshtrial.testbed.base import Block, MachineUse
 from meshtrial.testbed.local import apps, host, others, proc, tiers, versions
 from meshtrial.testbed.local.dataplanes import check, data_plane, tools_of
@@ -50,9 +50,7 @@ class LocalTestbed:
         lacking = tiers.problems(study) if study.app == tiers.APP else ()
         used_apps = [apps.app(name) for name in sorted({treatment.app or study.app for treatment in study.treatments})]
         for app, load in itertools.product(used_apps, study.loads):
-            if not set(load.protocols) <= set(app.protocols):
-                speaks = ", ".join(app.protocols)
-                raise UsageError(f"protocol = {load.protocol!r}: the app {app.name} speaks {speaks}")
+            app.require(load)
         for treatment, load in itertools.product(study.treatments, study.loads):
             check(treatment, load, study.app)
         for treatment in study.treatments:
@@ -108,7 +106,9 @@ class LocalTestbed:
         """Start a fresh deployment; on failure all its processes are stopped."""
         check(treatment, load, app)
         version = versions.of(treatment, self._versions)
-        spec = Spec(treatment, load, apps.app(treatment.app or app), self._options, version)
+        used = apps.app(treatment.app or app)
+        used.require(load)
+        spec = Spec(treatment, load, used, self._options, version)
         return LocalDeployment(spec, data_plane(treatment, app).start)
 
     @functools.cached_property
