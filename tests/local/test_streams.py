@@ -68,8 +68,9 @@ def test_a_delay_of_every_tenth_event_is_found_again(protocol, tmp_path):
     is_tenth = pl.col("iter") % 10 == 9
     tenths, others = (delayed.requests.filter(which)["latency_s"] for which in (is_tenth, ~is_tenth))
     assert (tenths.len(), others.len()) == (20, 180)
+    # The smallest of each has the least of what a busy machine adds, which is never negative.
     assert tenths.min() >= 0.005
-    assert tenths.median() - others.median() == pytest.approx(0.005, abs=0.001)
+    assert tenths.min() - others.min() == pytest.approx(0.005, abs=0.002)
     # Of the 49 gaps of a stream 9 deviate by the delay: those before a delayed event and those after one.
     assert delayed.responses["event_gap_p90_s"] >= 0.004
 
