@@ -5,6 +5,7 @@ go 1.26.0
 tool fortio.org/fortio
 
 require (
+	fortio.org/fortio v1.68.1
 	github.com/envoyproxy/go-control-plane v0.14.0
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
 	github.com/open-policy-agent/opa v1.22.0
@@ -18,7 +19,6 @@ require (
 	cel.dev/expr v0.25.3 // indirect
 	fortio.org/cli v1.9.2 // indirect
 	fortio.org/dflag v1.7.3 // indirect
-	fortio.org/fortio v1.68.1 // indirect
 	fortio.org/log v1.17.1 // indirect
 	fortio.org/safecast v1.0.0 // indirect
 	fortio.org/scli v1.15.3 // indirect

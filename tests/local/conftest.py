@@ -9,7 +9,7 @@ from running import running
 
 from meshtrial.run.quiet import PATIENCE
 
-PROGRAMS = {"fortio", "envoy", "opa-extauthz", "counter-api", "call-tree", "delay-proxy", "xds-server"}
+PROGRAMS = {"fortio", "envoy", "opa-extauthz", "counter-api", "call-tree", "event-streams", "delay-proxy", "xds-server"}
 
 
 # Those whose tests wait longest, so that none of them is begun last (pytest-xdist takes files in this order).

@@ -20,6 +20,7 @@ from meshtrial.records.schema import ComponentUsage, Proof
 from meshtrial.records.store import StudyStore
 from meshtrial.run.progress import ProgressCallback
 from meshtrial.run.runner import execute
+from meshtrial.run.stage import requests_sent
 from meshtrial.testbed.base import Watch, usage_between
 from meshtrial.testbed.local.testbed import LocalTestbed
 
@@ -51,16 +52,18 @@ class Exercised:
         return {proof.name: proof for proof in self.proofs if not proof.passed}
 
 
-def exercise(treatment: str, folder: Path, load: Load, testbed: LocalTestbed | None = None) -> Exercised:
+def exercise(
+    treatment: str, folder: Path, load: Load, testbed: LocalTestbed | None = None, app: str = "echo"
+) -> Exercised:
     """Deploy, prove, load, prove again, and take it down; nothing of it stays."""
-    deployment = (testbed or LocalTestbed()).deploy(Treatment.parse(treatment), load, "echo")
+    deployment = (testbed or LocalTestbed()).deploy(Treatment.parse(treatment), load, app)
     try:
         proofs = list(deployment.prove("before", 0))
         before = deployment.snapshot()
         outputs = deployment.generate(fortio.calls(load, "measure"), folder, load.duration_s + PATIENCE_S)
         usage = usage_between(before, deployment.snapshot())
         measured = ingest.ingest(outputs, load, 1)
-        proofs += deployment.prove("after", int(measured.responses["requests"]))
+        proofs += deployment.prove("after", requests_sent(measured, load))
         return Exercised(tuple(proofs), usage, measured, tuple(outputs))
     finally:
         deployment.close()

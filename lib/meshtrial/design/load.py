@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 from meshtrial.design.changes import CHANGES
 from meshtrial.design.parameters import require_bounds
 from meshtrial.design.settings import (
+    STREAMED,
     Arrivals,
     ChangeCycles,
     ChangeInterval,
@@ -74,6 +75,8 @@ _PROTOCOL_NAMES = {
     "grpc": "gRPC",
     "mixed": "HTTP/1.1 and gRPC mixed",
     "tcp": "TCP",
+    "sse": "server-sent events, each counted as a request",
+    "grpc-stream": "gRPC server streams, each event counted as a request",
 }
 
 
@@ -92,7 +95,8 @@ class Load:
     headers: Headers = 0  # further request headers of 64 bytes each
     keepalive: bool = True  # false closes the connection after every request
     # One of `PROTOCOLS`. `mixed` is HTTP/1.1 and gRPC at once, from alternating generators. `tcp` sends bytes and waits
-    # for their echo; without keepalive it opens a connection for each exchange.
+    # for their echo; without keepalive it opens a connection for each exchange. With `sse` and `grpc-stream` each
+    # connection holds one stream, over which the server sends events. Rates and requests are then those of events.
     protocol: SpokenProtocol = "http1"
     catchup: bool = True  # false is fortio's `-nocatchup`: overdue requests are skipped instead of sent late
     timeout_s: Timeout = 5.0  # how long the client waits for a response
@@ -120,6 +124,16 @@ class Load:
     def protocols(self) -> tuple[str, ...]:
         """The protocols that the application must speak."""
         return ("http1", "grpc") if self.protocol == "mixed" else (self.protocol,)
+
+    @property
+    def streams(self) -> bool:
+        """Whether the server sends events over streams that are held for the whole run."""
+        return self.protocol in STREAMED
+
+    @property
+    def only_grpc(self) -> bool:
+        """Whether everything that is sent is gRPC."""
+        return self.protocol in ("grpc", "grpc-stream")
 
     @property
     def echoes(self) -> bool:

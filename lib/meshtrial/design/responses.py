@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 from meshtrial.design.changes import LABELS
@@ -143,6 +143,12 @@ def _latencies() -> list[Response]:
         responses += [_latency(f"{protocol}_", q, f", {label}") for q in PERCENTILES.values()]
     mean = Margin(0.05, LATENCY_FLOOR_S)
     responses.append(Response("latency_mean_s", "mean latency", "latency", "ms", 1e3, mean))
+    # Of streams: a gap between two events is compared with the time between their sends.
+    for q in PERCENTILES.values():
+        label = f"{q.label} deviation of the gap between two events"
+        responses.append(replace(_latency("", q), name=f"event_gap_{q.key}_s", label=label))
+    first = "mean time to the first event of a stream"
+    responses.append(Response("first_event_mean_s", first, "latency", "ms", 1e3, Margin(0.10, 5e-4)))
     responses.append(Response("latency_max_s", "largest latency (depends on N)", "quality", "ms", 1e3))
     return responses
 
@@ -237,6 +243,8 @@ def _others() -> list[Response]:
         Response("error_ratio", "failed requests", "quality", "%", 100.0),
         Response("path_peak_cpu_cores", "CPU in the busiest second, app and data plane", "quality", "cores", 1.0),
         Response("data_plane_peak_cpu_cores", "CPU in the busiest second, data plane", "quality", "cores", 1.0),
+        Response("first_event_max_s", "longest time to the first event of a stream", "quality", "ms", 1e3),
+        Response("streams_lost", "streams that ended before their last event", "quality", "", 1.0),
         Response("reconnects", "kept connections that broke and were opened again", "quality", "", 1.0),
         Response("late_ratio", "late sends behind late answers", "quality", "%", 100.0),
         Response("generator_late_ratio", "late sends on free connections", "quality", "%", 100.0),

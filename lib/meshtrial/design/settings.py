@@ -16,7 +16,9 @@ from msgspec import Meta, Struct
 from meshtrial.design.changes import CHANGES
 
 PROFILES = ("quick", "standard", "full")
-PROTOCOLS = ("http1", "h2", "grpc", "mixed", "tcp")
+# Of these the server sends events for as long as the run lasts.
+STREAMED = ("sse", "grpc-stream")
+PROTOCOLS = ("http1", "h2", "grpc", "mixed", "tcp", *STREAMED)
 # When the requests of an open load leave: evenly, over staggered connections, or each moved by up to a tenth of the
 # wait before it, so that they have no fixed phase to anything periodic.
 ARRIVALS = ("uniform", "jitter")
@@ -69,7 +71,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     )
     treatments: Annotated[str, _study(description="comma-separated; the first that is not a twin is the baseline")] = ""
     app: Annotated[
-        str, _study(description="the application behind the data plane: echo, counter-api, details, details-nodelay")
+        str,
+        _study(
+            description="application behind the data plane: echo, event-streams, counter-api, details, details-nodelay"
+        ),
     ] = "echo"
     blocks: Annotated[int, _study(ge=0, le=1000, description="passes over all treatments; 0: set by the profile")] = 0
     sessions: Annotated[
@@ -168,13 +173,14 @@ class Settings(Struct, frozen=True, kw_only=True):
         Warmup, _load(description="discarded seconds before the measured ones; 0: set by the profile")
     ] = 0.0
     protocol: Annotated[
-        SpokenProtocol, _load(description="protocol of the requests; mixed: half HTTP/1.1, half gRPC")
+        SpokenProtocol,
+        _load(description="mixed: half HTTP/1.1, half gRPC; sse, grpc-stream: events of held streams"),
     ] = "http1"
     payload_bytes: Annotated[
         PayloadBytes, _load(description="bytes of the request's body, which is echoed; 0: GET without a body")
     ] = 0
     response_bytes: Annotated[
-        ResponseBytes, _load(description="bytes of the response's body; 0: the application's own")
+        ResponseBytes, _load(description="bytes of the response's body or of each event; 0: the application's own")
     ] = 0
     headers: Annotated[Headers, _load(description="number of further request headers, of 64 bytes each")] = 0
     keepalive: Annotated[bool, _load(description="false closes the connection after every request")] = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from meshtrial.design.load import CapacitySearch, Load, OpenLoad, RestartUnderLoad
+from meshtrial.design.load import CapacitySearch, FixedRate, Load, OpenLoad, RestartUnderLoad
 from meshtrial.errors import UsageError
 
 # With fewer bytes fortio sends a text of its own.
@@ -37,7 +37,9 @@ def split_rate(load: Load, connections: int, duration_s: float) -> float:
 
 
 def require_possible(load: Load) -> None:
-    """Raise UsageError for a load that fortio would silently change or cannot generate."""
+    """Raise UsageError for a load that the generator would silently change or cannot generate."""
+    if load.streams:
+        _require_streams(load)
     if not load.keepalive and load.protocol not in ("http1", "tcp"):
         raise UsageError(
             f"keepalive = False with protocol = {load.protocol!r}: fortio closes only HTTP/1.1 connections; "
@@ -70,6 +72,20 @@ def require_possible(load: Load) -> None:
                 "fortio needs at least 2 requests per connection and would use fewer connections; "
                 f"measure for {needed:g} s or more, or lower connections"
             )
+
+
+def _require_streams(load: Load) -> None:
+    """Raise UsageError for a load that streams cannot have: their events are sent by the server, at a rate."""
+    if not isinstance(load, FixedRate):
+        remedy = "set capacity=False" if isinstance(load, CapacitySearch) else "use a fixed rate"
+        raise UsageError(f"protocol = {load.protocol!r}: the server sends events at a fixed rate; {remedy}")
+    unfit = {"payload_bytes": load.payload_bytes > 0, "arrivals": load.arrivals != "uniform"}
+    unfit |= {"keepalive": not load.keepalive, "catchup": not load.catchup}
+    if given := ", ".join(name for name, is_given in unfit.items() if is_given):
+        raise UsageError(
+            f"protocol = {load.protocol!r} with {given}: a stream is one request without a body, whose events are due "
+            f"evenly; leave {given} out"
+        )
 
 
 def _calls_of(load: Load, connections: int) -> int:

@@ -32,8 +32,19 @@ TWIN_SUFFIX = "-aa"
 RESTARTS = ("app", "proxies", "control-plane")
 ORDERS = ("randomised", "ascending", "growing", "sequential")
 _RESTART = "restart-"
-# Applications of the project, beside generated systems
-APPS = ("echo", "counter-api", "details", "details-nodelay", "tiers", "two-versions", "bookinfo", "emojivoto")
+# Applications of the project, beside generated systems. A single name after an @ is an application if it is one of
+# these, otherwise a version.
+APPS = (
+    "echo",
+    "event-streams",
+    "counter-api",
+    "details",
+    "details-nodelay",
+    "tiers",
+    "two-versions",
+    "bookinfo",
+    "emojivoto",
+)
 VERSION_NAME, APP_NAME = re.compile(r"[A-Za-z0-9._-]+"), re.compile(r"[a-z0-9-]+")
 _SYSTEM = re.compile(r"system-[1-9]\d{0,8}")
 _TREATMENT = re.compile(

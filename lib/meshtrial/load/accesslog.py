@@ -60,11 +60,11 @@ _INFLUX = r'^latency,thread=(\d+),ok=(true|false) value=([0-9.eE+-]+),details="(
 _GO_ESCAPE = re.compile(rb"\\(x[0-9a-fA-F]{2}|U[0-9a-fA-F]{8}|[\s\S])")
 
 
-def read_access_log(path: Path | str) -> pl.DataFrame:
+def read_access_log(path: Path | str, *, may_overlap: bool = False) -> pl.DataFrame:
     """Read a JSON or influx access log, gzip or plain, sorted by thread and iteration.
 
-    The columns are :data:`SCHEMA`; ``ok`` is true if the fortio version did not write it. InputFileError names file,
-    line and reason.
+    The columns are :data:`SCHEMA`; ``ok`` is true if the fortio version did not write it. With ``may_overlap`` a thread
+    may have several calls under way, as a stream has events. InputFileError names file, line and reason.
     """
     path = Path(path)
     frame = _read_usual(path)
@@ -77,7 +77,9 @@ def read_access_log(path: Path | str) -> pl.DataFrame:
         order = pl.col("start_unix_ns").rank("ordinal").over("thread") - 1
         frame = frame.with_columns(pl.coalesce("iter", order.cast(pl.Int64)).alias("iter"))
     frame = _sorted(frame)
-    _refuse_mixed(frame, path)
+    _refuse_repeated(frame, path)
+    if not may_overlap:
+        _refuse_overlaps(frame, path)
     return frame
 
 
@@ -206,7 +208,7 @@ def _read_influx(data: bytes, path: Path) -> pl.DataFrame:
     )
 
 
-def _refuse_mixed(frame: pl.DataFrame, path: Path) -> None:
+def _refuse_repeated(frame: pl.DataFrame, path: Path) -> None:
     # The frame is sorted, so repeated iterations are adjacent.
     repeated = (pl.col("thread") == pl.col("thread").shift(1)) & (pl.col("iter") == pl.col("iter").shift(1))
     twice = frame.filter(repeated)
@@ -218,6 +220,9 @@ def _refuse_mixed(frame: pl.DataFrame, path: Path) -> None:
             f"contains {runs} runs (iteration {iteration} of thread {thread} occurs {runs} times, because fortio "
             "appends to an existing file), but one file is one run; give each run a file of its own",
         )
+
+
+def _refuse_overlaps(frame: pl.DataFrame, path: Path) -> None:
     # A thread sends its next request after the answer, so an overlap means a second run in the file, or a changed
     # clock. The slack allows for a wall clock that is slewed while latencies come from the monotonic one.
     end_ns = pl.col("start_unix_ns") + (pl.col("latency_s") * 1e9).cast(pl.Int64)

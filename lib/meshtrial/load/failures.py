@@ -18,10 +18,12 @@ from collections.abc import Mapping
 import polars as pl
 
 TIME_OUT, REFUSED, RESET, NO_ANSWER = "time-out", "refused", "reset", "no answer"
+DISORDER = "out of order"  # a stream brought another event than the next
 SOCKET_ERROR = "-1"
 # The most requests for which failures are logged: at 250 bytes per line, 25 MB if all of them fail.
 MOST_LOGGED = 100_000
 _KINDS = (
+    (re.compile(DISORDER), DISORDER),
     (re.compile(r"connection refused"), REFUSED),
     (re.compile(r"time-?out|deadline ?exceeded", re.IGNORECASE), TIME_OUT),
     (re.compile(r"reset by peer|broken pipe|EOF|short read|use of closed|closing|connection error", re.I), RESET),

@@ -8,6 +8,7 @@ be too many lines to keep, it logs none (``Critical``). "Falling behind" is prin
 HTTP/1.1 uses fortio's own fast client, h2 Go's standard one. Their latencies differ by more than most meshes do, so
 runs of the two are never compared. A mixed load uses both: its generators alternate, HTTP/1.1 first and gRPC second,
 each with its share of connections and rate.
+Events of streams are received by our own event-streams, which takes fortio's arguments and writes its files.
 Limits: several generators are each staggered inside, not against each other.
 """
 
@@ -57,6 +58,7 @@ def calls(
             ),
             name=name,
             number=number,
+            program=_program(load),
         )
         for number, connections in enumerate(shares.split_connections(load), start=1)
     )
@@ -67,7 +69,8 @@ def trickle(load: Load) -> GeneratorCall | None:
     if not isinstance(load, SlicedLoad) or not load.trickle_rps:
         return None
     few = FixedRate.like(load, rps=load.trickle_rps, connections=1, generators=1, protocol=load.protocols[0])
-    return GeneratorCall(_arguments(few, "warmup", _FOR_EVER_S, 1, DEFAULT_RESOLUTION_S, "trickle"), "trickle")
+    arguments = _arguments(few, "warmup", _FOR_EVER_S, 1, DEFAULT_RESOLUTION_S, "trickle")
+    return GeneratorCall(arguments, "trickle", program=_program(load))
 
 
 def resolution_for(latencies_s: ArrayLike) -> float:
@@ -86,11 +89,23 @@ def resolution_for(latencies_s: ArrayLike) -> float:
     return float(f"1e{exponent}")
 
 
+def _program(load: Load) -> str:
+    return "event-streams" if load.streams else "fortio"
+
+
 def _arguments(
     load: Load, phase: str, duration_s: float, connections: int, resolution_s: float, name: str
 ) -> tuple[str, ...]:
     rate = shares.split_rate(load, connections, duration_s)
     arguments = ["-qps", plain(rate), "-c", str(connections), "-t", seconds(duration_s)]
+    headers: list[str] = []
+    for number in range(1, load.headers + 1):
+        header = f"x-meshtrial-{number:03d}:"
+        headers += ["-H", header + "m" * (HEADER_BYTES - len(header))]
+    if load.streams:
+        arguments += ["-r", plain(resolution_s), "-timeout", seconds(load.timeout_s), *headers]
+        arguments += ["-grpc"] if load.only_grpc else []
+        return (*arguments, "-size", str(load.response_bytes), "-labels", name)
     if isinstance(load, OpenLoad):
         arguments.append("-uniform")
         if load.arrivals == "jitter":
@@ -104,9 +119,7 @@ def _arguments(
         arguments += ["-h2", "-stdclient"]
     if not load.keepalive:
         arguments.append("-keepalive=false")
-    for number in range(1, load.headers + 1):
-        header = f"x-meshtrial-{number:03d}:"
-        arguments += ["-H", header + "m" * (HEADER_BYTES - len(header))]
+    arguments += headers
     if load.payload_bytes:
         arguments += ["-payload-size", str(load.payload_bytes)]
     if load.payload_bytes or load.response_bytes:

@@ -45,11 +45,11 @@ def evaluate(
     )
     if disturbed:
         return instrument
-    scheduled = (
-        [gate(measurement, load, gates) for gate in (_rate, _late, _generator_late)]
-        if isinstance(load, OpenLoad)
-        else []
-    )
+    # The events of streams do not wait for each other's arrival, so none of them is late behind another.
+    checks = (_rate, _generator_late) if load.streams else (_rate, _late, _generator_late)
+    scheduled = [check(measurement, load, gates) for check in checks] if isinstance(load, OpenLoad) else []
+    if load.streams:
+        scheduled += [_streams(measurement), _order(measurement)]
     return (
         *scheduled,
         _errors(measurement, gates),
@@ -82,11 +82,32 @@ def _generator_late(measurement: Measurement, load: OpenLoad, gates: Gates) -> G
     generator, target = (measurement.responses.get(name, 0.0) for name in ("generator_late_ratio", "late_ratio"))
     passed = generator + target <= gates.late_ratio or target > gates.late_ratio
     interval_ms = 1e3 * load.connections / load.rps
+    sender, remedy = "load generator", "add connections or generators"
+    if load.streams:
+        sender, remedy = "event server", "lower rps"
     message = (
-        f"{generator:.1%} of the sends left late on a free connection: the load generator's timers wake up only within "
-        f"about 1 ms, and a connection's interval is {interval_ms:.3g} ms; add connections or generators"
+        f"{generator:.1%} of the sends left late on a free connection: the {sender}'s timers wake up only within "
+        f"about 1 ms, and a connection's interval is {interval_ms:.3g} ms; {remedy}"
     )
     return _result("generator late", generator, gates.late_ratio, message, passed)
+
+
+def _streams(measurement: Measurement) -> GateResult:
+    lost = measurement.responses.get("streams_lost", 0.0)
+    message = (
+        f"{lost:.0f} streams ended before their last event ({failures.in_words(measurement.failures)}); see the "
+        "components' logs, and raise limits of a stream's duration or idle time"
+    )
+    return _result("streams", lost, 0.0, message)
+
+
+def _order(measurement: Measurement) -> GateResult:
+    number = measurement.failures.get(failures.DISORDER, 0)
+    message = (
+        f"{number} events failed because their stream had brought another event than the next, by its number; "
+        "something on the path changes, repeats or drops events"
+    )
+    return _result("order", float(number), 0.0, message)
 
 
 def _errors(measurement: Measurement, gates: Gates) -> GateResult:

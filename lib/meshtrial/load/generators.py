@@ -38,11 +38,12 @@ class Target:
 
 @dataclass(frozen=True)
 class GeneratorCall:
-    """One fortio call, without file names and target, which the testbed adds."""
+    """One call of a load generator, without file names and target, which the testbed adds."""
 
     arguments: tuple[str, ...]  # after the program's name
     name: str  # unique within the run; names the files
     number: int = 1  # of the generator, from 1
+    program: str = "fortio"  # one that takes fortio's arguments for this load
 
     @property
     def grpc(self) -> bool:

@@ -11,7 +11,9 @@ answer. It therefore reads 97.0 for a perfect run of 100 rps over 4 connections 
     rate x (sent / planned) x (planned last send / actual last send, at most 1)
 
 This is the planned rate if every send is on time, and less if sends are skipped, missing at the end, or drawn out.
-Several generators add up. A closed loop has no plan: its rate is requests by duration, and it has no ratio.
+Several generators add up. Of streams the arrival of the last event counts, in the mean over the streams, because events
+that are not carried in time wait on the path or at the server. A closed loop has no plan: its rate is requests by
+duration, and it has no ratio.
 """
 
 import math
@@ -30,7 +32,7 @@ from meshtrial.load.files import InputFileError
 from meshtrial.load.generators import GeneratorOutput
 from meshtrial.load.histogram import crosscheck
 from meshtrial.load.quantiles import merge_requests, successful
-from meshtrial.load.result import FortioResult, read_result
+from meshtrial.load.result import STREAMS, FortioResult, read_result
 from meshtrial.load.schedule import Lateness, Schedule, argument, lateness, schedule_of, with_schedule
 from meshtrial.records.schema import GeneratorRecord
 
@@ -67,6 +69,7 @@ class _Part:
     late: Lateness
     notes: tuple[str, ...]
     connect_s: float | None = None  # mean time to connect
+    first_events_s: tuple[float, ...] = ()  # of each stream
 
 
 def ingest(outputs: Sequence[GeneratorOutput], load: Load, sample_floor: float) -> Measurement:
@@ -95,6 +98,8 @@ def ingest_slices(slices: Sequence[Sequence[GeneratorOutput]], load: Load, sampl
     responses, bounds = latencies(requests, sample_floor)
     if len(load.protocols) > 1:
         responses |= _by_protocol(parts, load, sample_floor)
+    if load.streams:
+        responses |= _of_streams(parts, load, sample_floor)
     responses |= qualities(parts, load, len(slices))
     notes = [
         f"slice {i + 1}: {note}" if len(slices) > 1 else note
@@ -156,7 +161,7 @@ def _start_of(result: FortioResult) -> int:
 
 def _part(output: GeneratorOutput, result: FortioResult, start_ns: int, origin_ns: int, timeout_s: float) -> _Part:
     try:
-        log = read_access_log(output.access_log_path)
+        log = read_access_log(output.access_log_path, may_overlap=result.generator == STREAMS)
     except InputFileError as error:
         raise RecordError(f"generator {output.name}: {error}. {_last_log_lines(output)}") from error
     if log.height != result.latency.count:
@@ -199,7 +204,7 @@ def _part(output: GeneratorOutput, result: FortioResult, start_ns: int, origin_n
     )
     overdue = lateness(frame, schedule) if schedule else Lateness(0, 0)
     named = tuple(f"{output.name}: {note}" for note in notes)
-    return _Part(record, frame, schedule, overdue, named, result.connect_mean_s)
+    return _Part(record, frame, schedule, overdue, named, result.connect_mean_s, result.first_events_s)
 
 
 def _require_one_clock(name: str, log: pl.DataFrame, lasted_s: float | None) -> None:
@@ -224,8 +229,13 @@ def _achieved(
 ) -> float:
     if schedule is None:
         return requests / duration_s if duration_s > 0 else 0.0
-    last = frame["actual_start_s"].max()
-    last_s = float(last) - start_s if isinstance(last, int | float) else math.inf
+    if schedule.streams:
+        after_due_s = pl.col("actual_start_s") + pl.col("latency_s") - pl.col("scheduled_start_s")
+        last_events = frame.filter(pl.col("ok") & (pl.col("iter") == schedule.calls_per_thread - 1))
+        last = last_events.select(after_due_s.mean() + schedule.last_send_s).item()
+    else:
+        last = frame.select(pl.col("actual_start_s").max() - start_s).item()
+    last_s = math.inf if last is None else float(last)
     drawn_out = max(1.0, last_s / schedule.last_send_s)
     return schedule.rps * requests / schedule.planned / drawn_out
 
@@ -253,6 +263,27 @@ def _by_protocol(parts: Sequence[_Part], load: Load, sample_floor: float) -> dic
         frames = [part.frame for part in parts if ("-grpc" in part.record.argv) == (protocol == "grpc")]
         values = np.concatenate([successful(_warm(frame, load)).to_numpy() for frame in frames])
         responses |= {f"latency_{protocol}_{q}_s": value for q, value in quantiles.exact(values, sample_floor).items()}
+    return responses
+
+
+def _of_streams(parts: Sequence[_Part], load: Load, sample_floor: float) -> dict[str, float]:
+    """Return the times to first events, the deviations of gaps between events, and the number of lost streams.
+
+    A gap is the time between the arrivals of two consecutive events of a stream. Its deviation is its absolute
+    difference from the time between their sends (RFC 3550, section 6.4.1: D), which is the difference of the latencies.
+    """
+    deviations, held = [], 0
+    for part in parts:
+        both = pl.col("ok") & pl.col("ok").shift(1) & (pl.col("thread") == pl.col("thread").shift(1))
+        gap_s = pl.when(both).then(pl.col("latency_s").diff().abs())
+        deviations.append(_warm(part.frame.with_columns(gap_s.alias("gap_s")), load)["gap_s"].drop_nulls().to_numpy())
+        last = part.schedule.calls_per_thread - 1 if part.schedule else 0
+        held += part.frame.filter(pl.col("ok") & (pl.col("iter") == last)).height
+    responses = {"streams_lost": float(sum(part.record.connections for part in parts) - held)}
+    found = quantiles.exact(np.concatenate(deviations), sample_floor)
+    responses |= {f"event_gap_{q}_s": value for q, value in found.items()}
+    if first := [seconds for part in parts for seconds in part.first_events_s]:
+        responses |= {"first_event_mean_s": math.fsum(first) / len(first), "first_event_max_s": max(first)}
     return responses
 
 

@@ -16,6 +16,9 @@ from meshtrial.load.files import LONGEST_S, Fields, InputFileError, read_text
 from meshtrial.load.gotime import parse_duration_s, parse_time_ns
 from meshtrial.load.settings import LoadSettings
 
+# The `generator` of a result whose calls are events of streams.
+STREAMS = "event-streams"
+
 
 @dataclass(frozen=True)
 class Bucket:
@@ -50,6 +53,8 @@ class FortioResult(LoadSettings):
     return_codes: Mapping[str, int] = field(default_factory=dict)
     addresses: Mapping[str, int] = field(default_factory=dict)
     connect_mean_s: float | None = None  # time to establish a TCP connection
+    # Of each stream that brought an event the seconds from its opening, before its connection, to the first event.
+    first_events_s: tuple[float, ...] = ()
 
     @property
     def error_count(self) -> int:
@@ -108,7 +113,7 @@ class _Reader(Fields):
         nokeepalive = self.flag("DisableKeepAlive")
         return FortioResult(
             path=self.path,
-            generator="nighthawk" if nighthawk else "fortio",
+            generator="nighthawk" if nighthawk else STREAMS if "FirstEvents" in data else "fortio",
             client=self._client(),
             version=self.text("Version"),
             run_type=self.text("RunType"),
@@ -134,6 +139,7 @@ class _Reader(Fields):
             timeout_s=None if timeout is None else timeout / 1e9,
             sockets=self.integer("SocketCount"),
             connect_mean_s=self._mean_of("ConnectionStats"),
+            first_events_s=self._seconds("FirstEvents"),
             resolution_s=self.number("Resolution") or None,
             body_bytes=self._mean_of("Sizes"),
             return_codes=self.counts("RetCodes"),
@@ -209,6 +215,12 @@ class _Reader(Fields):
     def _mean_of(self, name: str) -> float | None:
         values = self.inside(name)
         return values.number("Avg") if values.data.get("Count") else None
+
+    def _seconds(self, name: str) -> tuple[float, ...]:
+        values = self.data.get(name) or ()
+        if not isinstance(values, list | tuple) or not all(isinstance(v, float | int) and v >= 0 for v in values):
+            raise self.broken(f"{name} is not a list of seconds")
+        return tuple(map(float, values))
 
     def _payload_bytes(self) -> int | None:
         # Go writes bytes as base64; for versions that wrote plain text, use its length.

@@ -20,6 +20,10 @@ milliseconds of epoll, so on an idle machine this lateness is uniform between 0 
 sub-millisecond latency. It remains visible as ``actual_start_s - scheduled_start_s``, and :func:`lateness` counts it
 separately from the target's.
 
+Events of a stream are sent by the server, and several may be under way at once. One that fell due while its stream was
+blocked has the time at which it was due for its start, so its latency needs no correction. An event that started late
+was held up by the server's own timers. Planned starts are relative to the stream's first event.
+
 The offsets repeat fortio's arithmetic (periodic.go, ``runOne`` and ``runQPSSetup``) to the nanosecond. Call i of N of a
 thread is due (i + i/(N-1)) / (qps/c) after the thread's start. With ``-uniform`` thread t starts after t/qps.
 ``-jitter`` moves every send by up to a tenth of the wait before it. The drawn amounts are unknown, so the plan is the
@@ -32,7 +36,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from meshtrial.load.quantiles import COLUMNS
-from meshtrial.load.result import FortioResult
+from meshtrial.load.result import STREAMS, FortioResult
 
 MIN_LATE_S = 1e-3
 _JITTER = 1 / 9  # of an interval: a tenth of the wait, which is longer after a send that was moved forward
@@ -51,6 +55,7 @@ class Schedule:
     uniform: bool = False
     catchup: bool = True
     jitter: bool = False
+    streams: bool = False  # its calls are events, which the server sends
 
     @property
     def interval_s(self) -> float:
@@ -100,13 +105,18 @@ def schedule_of(result: FortioResult, arguments: Sequence[str] = ()) -> Schedule
 
     The rate comes from the command line if it is known, because the file rounds it to nine digits.
     """
-    if result.closed_loop or result.generator != "fortio" or result.threads < 1:
+    if result.closed_loop or result.generator not in ("fortio", STREAMS) or result.threads < 1:
         return None
     option = argument(arguments, "-qps")
     rps = float(option) if option else result.requested_rps
     if not rps or rps <= 0:
         return None
-    flags = {"uniform": bool(result.uniform), "catchup": result.catchup is not False, "jitter": bool(result.jitter)}
+    flags = {
+        "streams": result.generator == STREAMS,
+        "uniform": bool(result.uniform),
+        "catchup": result.catchup is not False,
+        "jitter": bool(result.jitter),
+    }
     if result.exactly:
         each, leftover = divmod(result.exactly, result.threads)
         return Schedule(rps, result.threads, each, leftover, **flags) if each > 1 else None
@@ -134,9 +144,26 @@ def with_schedule(frame: pl.DataFrame, schedule: Schedule | None, start_unix_ns:
     a schedule (a closed loop) planned start and corrected latency are null, and nothing is imputed. An imputed row has
     no actual start, latency, ok or code.
     """
+    if schedule is not None and schedule.streams:
+        return _of_streams(frame, schedule, origin_ns)
     service_s = _service_s(frame)
     return pl.concat(
         [_scheduled(part, schedule, service_s, start_unix_ns, origin_ns) for part in _by_connections(frame)]
+    )
+
+
+def _of_streams(frame: pl.DataFrame, schedule: Schedule, origin_ns: int) -> pl.DataFrame:
+    """Return the events with their planned starts, which are relative to the first event of each stream."""
+    thread, iteration = pl.col("thread"), pl.col("iter")
+    after_first = schedule.offset_ns(thread, iteration) - schedule.offset_ns(thread, pl.lit(0))
+    due_ns = pl.col("start_unix_ns").first().over("thread") + after_first
+    return frame.select(
+        *_columns(
+            ((due_ns - origin_ns) / 1e9).alias("scheduled_start_s"),
+            ((pl.col("start_unix_ns") - origin_ns) / 1e9).alias("actual_start_s"),
+            pl.col("latency_s").alias("corrected_latency_s"),
+            pl.lit(False).alias("imputed"),
+        )
     )
 
 
@@ -189,6 +216,9 @@ def lateness(frame: pl.DataFrame, schedule: Schedule) -> Lateness:
     should have ended. The target's lateness alone is the queue of measured latencies if every send were on time:
     wait = max(0, previous wait + previous latency - time between the two planned sends) (Lindley 1952).
     """
+    if schedule.streams:
+        late = pl.col("actual_start_s") - pl.col("scheduled_start_s") > schedule.late_after_s
+        return Lateness(0, frame.filter(pl.col("ok") & late).height)
     service_s = _service_s(frame)
     parts = [_lateness(part, schedule, service_s) for part in _by_connections(frame)]
     return Lateness(sum(part.target for part in parts), sum(part.generator for part in parts))

@@ -25,7 +25,7 @@ ROLES = (*(part.role for part in PARTS.values() if part.members == (part.role,))
 
 # Run checks that a slow treatment fails by itself, and those that a slow or failing treatment does.
 RATE_GATES = frozenset({"rate", "late"})
-OWN_GATES = RATE_GATES | {"errors", "obeyed"}
+OWN_GATES = RATE_GATES | {"errors", "obeyed", "streams", "order"}
 # Run checks of the load generator, which are never the treatment's failure.
 GENERATOR_GATES = frozenset({"generator CPU", "generator late"})
 MACHINE_GATES = GENERATOR_GATES | {"foreign load"}
@@ -138,7 +138,8 @@ class RunRecord:
     valid: bool
     reasons: tuple[str, ...]
     notes: tuple[str, ...] = ()
-    # Failed requests by kind: an HTTP status, gRPC's name, or `time-out`, `refused`, `reset`, `no answer`
+    # Failed requests by kind: an HTTP status, gRPC's name, or `time-out`, `refused`, `reset`, `no answer`,
+    # `out of order`
     failures: Mapping[str, int] = field(default_factory=dict)
     # Further values of some studies, such as push times of the control plane or steps of a search
     extra: Mapping[str, Any] = field(default_factory=dict)

@@ -42,10 +42,7 @@ class Stage:
     ramp: tuple[disturbed.RampStep, ...] = ()  # steps of a rising rate
     changes: tuple[propagation.Propagation, ...] = ()  # changes made under load, and when requests followed them
 
-    @property
-    def sent(self) -> int:
-        """Number of requests sent to the deployment."""
-        return sum(generator.requests for generator in self.measurement.generators)
+    sent: int = 0  # requests that the deployment's counters must show
 
     @property
     def failed(self) -> tuple[str, ...]:
@@ -71,8 +68,7 @@ def warm_up(deployment: Deployment, load: Load, folder: Path, concurrent: int = 
     outputs = deployment.generate(calls, warm_up_folder, _limit_s(load.warmup_s))
     warm = ingest.ingest(outputs, load.unsliced, 0)
     shutil.rmtree(warm_up_folder)
-    sent = sum(generator.requests for generator in warm.generators)
-    return sent, fortio.resolution_for(warm.requests["latency_s"].to_numpy())
+    return requests_sent(warm, load), fortio.resolution_for(warm.requests["latency_s"].to_numpy())
 
 
 def measure(
@@ -186,7 +182,8 @@ class Slices:
         if changes and isinstance(load, ChangesUnderLoad):
             judged = (*judged, propagation.check(changes, load))
         course = pl.concat([series.of_requests(measurement.requests), sampled])
-        return Stage(measurement, usage, judged, responses, outputs, course, self._restarted, ramp, changes)
+        sent = requests_sent(measurement, load)
+        return Stage(measurement, usage, judged, responses, outputs, course, self._restarted, ramp, changes, sent)
 
     def _around(self, measurement: ingest.Measurement) -> dict[str, float]:
         """Return responses around the restart, or around the same moment in treatments without one."""
@@ -198,6 +195,11 @@ class Slices:
             took = {"restart_s": self._restarted.ended_unix_s - self._restarted.began_unix_s}
         floor = self.gates.sample_floor
         return took | disturbed.restart_responses(measurement.requests, begin_s, self.load.around_s, floor)
+
+
+def requests_sent(measurement: ingest.Measurement, load: Load) -> int:
+    """Return the number of requests that a deployment has met; a stream is one, however many events it brings."""
+    return sum(one.connections if load.streams else one.requests for one in measurement.generators)
 
 
 def machine_responses(slices: Sequence[MachineUse], components_s: float) -> dict[str, float]:

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"meshtrial/native/internal/serve"
+	"meshtrial/native/internal/wait"
 )
 
 // chunkSize is the most that one read returns; requests of the trials fit in one.
@@ -125,7 +126,7 @@ func (r *relay) up(target io.Writer, client io.Reader) error {
 		n, err := client.Read(buffer[:])
 		if n > 0 {
 			// Count it before it is forwarded, so that a request whose answer has arrived is always counted.
-			r.applied.add(r.delay, wait(time.Now(), r.delay))
+			r.applied.add(r.delay, wait.For(time.Now(), r.delay))
 			r.bytesUp.Add(int64(n))
 			if _, err := target.Write(buffer[:n]); err != nil {
 				return err

@@ -69,7 +69,7 @@ def test_a_further_percentile_is_one_line(tmp_path, monkeypatch):
     assert more.QUANTILES["p995"] == 0.995
     for name in ("p99.5", "p995", "latency_p995_s", "p99.5_ms"):
         assert more.find_response(name)[0].label == "p99.5 latency"
-    added = {"latency_p995_s", "latency_corrected_p995_s", "latency_net_p995_s"}
+    added = {"latency_p995_s", "latency_corrected_p995_s", "latency_net_p995_s", "event_gap_p995_s"}
     assert more.REGISTRY.keys() - REGISTRY.keys() == added | {
         f"latency_{where}_p995_s" for where in ("http", "grpc", "restart_window")
     }

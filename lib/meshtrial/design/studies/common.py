@@ -27,8 +27,8 @@ from meshtrial.design.shares import require_possible
 from meshtrial.design.study import Gates, Study, Treatment, with_pairs
 from meshtrial.errors import UsageError
 
-# fortio's echo, which takes the size of its answer from the request.
-SIZED_APP = "echo"
+# They take the size of their answers or events from the request.
+SIZED_APPS = ("echo", "event-streams")
 # Settings of a session and not of the study.
 UNSEALED = ("design", "study_dir", "measure", "next_session", "part", "single_hop")
 # Enough to keep connections open and code in memory, and too little to disturb another deployment's slice.
@@ -237,10 +237,10 @@ def study_of(
     for load in loads:
         require_possible(load)
         for asked in dict.fromkeys(treatment.app or app for treatment in treatments):
-            if load.response_bytes and asked != SIZED_APP:
+            if load.response_bytes and asked not in SIZED_APPS:
                 raise UsageError(
                     f"response_bytes = {load.response_bytes}: the app {asked} decides the size of its response; only "
-                    f"{SIZED_APP} responds with the number of bytes that is asked for"
+                    f"{' and '.join(SIZED_APPS)} send the number of bytes that is asked for"
                 )
     study = Study(
         name=name,

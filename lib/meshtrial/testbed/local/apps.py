@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from meshtrial import native
+from meshtrial.design.load import Load
+from meshtrial.design.settings import STREAMED
 from meshtrial.design.study import is_system
 from meshtrial.errors import MissingToolError, UsageError
 
@@ -29,6 +31,13 @@ class App:
     grpc_path: str = ""  # the gRPC method that the generators call; empty if it does not speak gRPC
     tcp_command: Callable[[str, int], tuple[str, ...]] | None = None  # starts a TCP echo, if it has one
 
+    def require(self, load: Load) -> None:
+        """Raise UsageError, with the applications that can, if it does not speak the load's protocol."""
+        if not set(load.protocols) <= set(self.protocols):
+            able = ", ".join(one.name for one in APPS.values() if set(load.protocols) <= set(one.protocols))
+            speaks = ", ".join(self.protocols)
+            raise UsageError(f"protocol = {load.protocol!r}: the app {self.name} speaks {speaks}; use app = {able}")
+
 
 def fortio_server(address: str, http_port: int, grpc_port: int = 0) -> tuple[str, ...]:
     """Command of fortio's echo server: HTTP, gRPC if it gets a port, and every other listener switched off."""
@@ -40,6 +49,11 @@ def fortio_server(address: str, http_port: int, grpc_port: int = 0) -> tuple[str
 
 def _tcp_echo(address: str, port: int) -> tuple[str, ...]:
     return (str(native.find("fortio")), "tcp-echo", "-tcp-port", f"{address}:{port}", "-quiet")
+
+
+def _events(address: str, http_port: int, grpc_port: int) -> tuple[str, ...]:
+    listens = ("-listen", f"{address}:{http_port}", "-grpc", f"{address}:{grpc_port}")
+    return (str(native.find("event-streams")), "serve", *listens)
 
 
 def _counter(address: str, http_port: int, _: int) -> tuple[str, ...]:
@@ -84,6 +98,10 @@ APPS: dict[str, App] = {
             *("echo", fortio_server, "/echo", _native("fortio"), ("http1", "h2", "grpc", "tcp")),
             grpc_path="/fgrpc.PingServer/Ping",
             tcp_command=_tcp_echo,
+        ),
+        App(
+            *("event-streams", _events, "/events", _native("event-streams"), STREAMED),
+            grpc_path="/meshtrial.Streams/Events",
         ),
         App("counter-api", _counter, "/counter", _native("counter-api"), ("http1", "h2")),
         App("details", _details, "/details/0", _ruby_versions, threads_end=True),

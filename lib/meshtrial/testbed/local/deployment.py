@@ -43,7 +43,7 @@ class Spec:
         fleet.versions.update(self.app.versions())
         address = fleet.new_address()
         http_port, grpc_port = free_ports(address, 2)
-        endpoints = tuple((address, grpc_port if p == "grpc" else http_port) for p in self.load.protocols)
+        endpoints = tuple((address, grpc_port if p.startswith("grpc") else http_port) for p in self.load.protocols)
         argv = self.app.command(address, http_port, grpc_port)
         if self.load.echoes and self.app.tcp_command is not None:
             argv = self.app.tcp_command(address, http_port)
@@ -63,10 +63,12 @@ class Spec:
         """Return the target of the generators: one entry for each protocol (or one for all), and further copies."""
         grpc = host_port(entries[-1]) if self.load.protocol == "mixed" else ""
         first, *others = (self._url(endpoints) for endpoints in (entries, *copies))
-        return Target(first, tuple(headers), grpc, tuple(others)).asking(self.load.response_bytes)
+        # The generator of streams asks for the size itself.
+        size = 0 if self.load.streams else self.load.response_bytes
+        return Target(first, tuple(headers), grpc, tuple(others)).asking(size)
 
     def _url(self, entries: Sequence[Endpoint]) -> str:
-        if self.load.protocols == ("grpc",):
+        if self.load.only_grpc:
             return host_port(entries[-1])
         if self.load.echoes:
             return f"tcp://{host_port(entries[0])}"
@@ -156,7 +158,8 @@ class LocalDeployment:
 
     def generate(self, calls: Sequence[GeneratorCall], folder: Path, timeout_s: float) -> tuple[GeneratorOutput, ...]:
         """Run the load generators and return their outputs; see :func:`run_generators`."""
-        self.fleet.note_version("fortio")
+        for program in dict.fromkeys(call.program for call in calls):
+            self.fleet.note_version(program)
         return run_generators(calls, self.target, folder, timeout_s)
 
     def keep_warm(self, call: GeneratorCall | None) -> None:
@@ -165,7 +168,7 @@ class LocalDeployment:
             self._trickle.stop(grace_s=0.2)
             self._trickle = None
         if call is not None:
-            argv = (str(native.find("fortio")), "load", *call.arguments, *self.target.arguments(call))
+            argv = (str(native.find(call.program)), "load", *call.arguments, *self.target.arguments(call))
             self._trickle = Child(call.name, argv, self.fleet.folder / f"{call.name}.txt", self.fleet.folder)
 
     def facts(self) -> Facts:
@@ -197,7 +200,7 @@ def run_generators(
         for call in calls:
             # Run inside the folder, so that fortio's files, which become the record, contain no path of this machine.
             argv = (
-                *(str(native.find("fortio")), "load", *call.arguments),
+                *(str(native.find(call.program)), "load", *call.arguments),
                 *("-json", f"{call.name}.json", "-access-log-file", f"{call.name}.log", "-access-log-format", "json"),
                 *target.arguments(call),
             )

@@ -80,7 +80,7 @@ class Pair:
 
     def ask(self, headers: tuple[tuple[str, str], ...], method: str = "GET") -> wire.HttpAnswer:
         """Send one request in the load's protocol; for gRPC the answer's status is gRPC's."""
-        if self.spec.load.protocol == "grpc":
+        if self.spec.load.only_grpc:
             verb = "POST" if method == "GET" else method
             return wire.grpc_call(*self.entry, self.spec.app.grpc_path, headers, verb)
         return wire.http_get(*self.entry, self.spec.app.path, headers, method)
@@ -290,7 +290,7 @@ def _growth_prover(pair: Pair, label: str, count: Callable[[Proxy], int], least:
 
 def _status_prover(pair: Pair, name: str, cases: Sequence[Case]) -> Prover:
     """Prove that each of these requests is answered with its expected status."""
-    grpc = pair.spec.load.protocol == "grpc"
+    grpc = pair.spec.load.only_grpc
     kind = "gRPC status" if grpc else "HTTP"
 
     def prove(phase: str, _: int) -> list[Proof]:

@@ -15,7 +15,7 @@ from meshtrial.testbed.local.sockets import Endpoint
 
 # The fewest bytes that a request takes on the wire. fortio's GET is longer than 60 bytes of text. In HTTP/2 repeated
 # headers are one byte each after a 9-byte frame header. A gRPC message adds a second frame and a prefix.
-LEAST_BYTES = {"http1": 60, "h2": 10, "grpc": 24}
+LEAST_BYTES = {"http1": 60, "h2": 10, "grpc": 24, "sse": 60, "grpc-stream": 24}
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,7 @@ def direct_prover(spec: Spec, fleet: Fleet, component: str, endpoints: Sequence[
 
     def prove(phase: str, _: int) -> list[Proof]:
         proofs = [prove_app_listens(fleet, component, "no proxy in the path", "at the target", endpoints, phase)]
-        if spec.load.protocol not in ("grpc", "tcp"):
+        if not spec.load.only_grpc and spec.load.protocol != "tcp":
             answer = wire.http_get(*endpoints[0], spec.app.path)
             traces = _proxy_traces(answer)
             passed = answer.status == 200 and not traces

@@ -113,7 +113,7 @@ def _app_clusters(pair: Pair, proxy: Proxy, apps: Sequence[Endpoint]) -> Sequenc
     protocols = pair.spec.load.protocols
     names = ("app", "app-grpc")[: len(protocols)]
     for name, protocol, endpoint in zip(names, protocols, apps, strict=True):
-        proxy.clusters.append(envoy.cluster(name, *endpoint, http2=protocol in ("grpc", "h2")))
+        proxy.clusters.append(envoy.cluster(name, *endpoint, http2=protocol in ("grpc", "grpc-stream", "h2")))
     return names
 
 

@@ -53,9 +53,7 @@ class LocalTestbed:
         lacking = tiers.problems(study) if study.app == tiers.APP else ()
         used_apps = [apps.app(name) for name in sorted({treatment.app or study.app for treatment in study.treatments})]
         for app, load in itertools.product(used_apps, study.loads):
-            if not set(load.protocols) <= set(app.protocols):
-                speaks = ", ".join(app.protocols)
-                raise UsageError(f"protocol = {load.protocol!r}: the app {app.name} speaks {speaks}")
+            app.require(load)
         for app in used_apps:
             self._system(app.name)
         for treatment, load in itertools.product(study.treatments, study.loads):
@@ -114,6 +112,7 @@ class LocalTestbed:
         check(treatment, load, app)
         version = versions.of(treatment, self._versions)
         used = apps.app(treatment.app or app)
+        used.require(load)
         spec = Spec(treatment, load, used, self._options, version, self._system(used.name))
         return LocalDeployment(spec, data_plane(treatment, app).start)
 

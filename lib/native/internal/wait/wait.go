@@ -1,4 +1,5 @@
-package main
+// Package wait holds up a goroutine for a known time more exactly than Go's timers do.
+package wait
 
 import (
 	"errors"
@@ -14,8 +15,8 @@ import (
 // it costs 5 % of a core.
 const spinFor = 50 * time.Microsecond
 
-// wait returns as closely as possible d after start, and returns how long it really took.
-func wait(start time.Time, d time.Duration) time.Duration {
+// For returns as closely as possible d after start, and returns how long it really took.
+func For(start time.Time, d time.Duration) time.Duration {
 	if d > spinFor {
 		sleepUntil(start, d-spinFor)
 	}
