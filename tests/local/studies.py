@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pytest
 from building import built
 
 from meshtrial.design.load import ClosedLoop, Load
 from meshtrial.design.plan import make_plan
 from meshtrial.design.study import Gates, Study, Treatment
+from meshtrial.errors import MissingToolError
 from meshtrial.inference import analyse
 from meshtrial.load import fortio, ingest
 from meshtrial.load.generators import GeneratorOutput
@@ -23,6 +25,7 @@ from meshtrial.run.runner import execute
 from meshtrial.run.stage import requests_sent
 from meshtrial.testbed.base import Watch, usage_between
 from meshtrial.testbed.local.testbed import LocalTestbed
+from meshtrial.testbed.local.versions import read_versions
 
 # How fast this machine is and what else runs on it fails none of these, and a short run has requests enough.
 PATIENT = Gates(foreign_load=1.0, generator_cpu=1.0, late_ratio=1.0, rate_tolerance=1.0, sample_floor=5)
@@ -113,6 +116,16 @@ def executed(
 def recorded(study: Study) -> StudyData:
     """Run it in the test's folder and analyse it."""
     return analyse(executed(study))
+
+
+def need_releases(versions: str) -> None:
+    """Skip a test whose releases of Envoy cannot be fetched here, with the reason; CI has them."""
+    try:
+        read_versions(versions)
+    except MissingToolError as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(str(error))
 
 
 def short(**more: object) -> list[str]:

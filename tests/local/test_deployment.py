@@ -35,6 +35,8 @@ TREATMENTS = [
     "node-proxy",
     "sidecar",
     "sidecar+mtls",
+    "sidecar+mtls+x25519",
+    "sidecar+mtls+pqc",
     "sidecar+mtls+observability",
     "sidecar+mtls+jwt",
     "sidecar+mtls+access-log+metrics+tracing",
@@ -93,6 +95,31 @@ def test_no_proxy_is_proven_not_assumed(tmp_path, monkeypatch):
 def test_a_broken_toggle_is_found_by_its_proof(name, break_it, expected, tmp_path, monkeypatch):
     break_it(monkeypatch)
     assert expected in exercise(name, tmp_path, LOAD).failed
+
+
+@pytest.mark.parametrize("group", [(), ("X25519",), ("P-256",)], ids=lambda group: "".join(group) or "Envoy's choice")
+def test_another_key_exchange_is_found_by_its_proof(group, tmp_path, monkeypatch):
+    real = features.envoy.tls_context
+    monkeypatch.setattr(features.envoy, "tls_context", lambda *a, groups, **kw: real(*a, groups=group, **kw))
+    failed = exercise("sidecar+mtls+pqc", tmp_path, LOAD).failed
+    assert set(failed) == ({"key exchange"} if group else set())
+
+
+def test_a_new_connection_of_a_client_is_a_new_handshake_where_none_is_pooled(tmp_path):
+    load = replace(LOAD, keepalive=False)
+    done = exercise("sidecar+mtls+pqc+unpooled", tmp_path, load)
+    assert done.failed == {}
+    (opened,) = [proof for proof in done.proofs if proof.name == "own connections"]
+    (agreed,) = [proof for proof in done.proofs if (proof.name, proof.phase) == ("key exchange", "after")]
+    requests = done.measured.responses["requests"]
+    assert int(opened.observed) >= requests
+    assert int(agreed.observed.split()[1]) >= requests
+
+
+def test_a_pool_of_connections_is_found_by_its_proof(tmp_path, monkeypatch):
+    really = features.unpooled
+    monkeypatch.setitem(features.FEATURES, "unpooled", [lambda pair: replace(really(pair), upstream={})])
+    assert set(exercise("sidecar+unpooled", tmp_path, replace(LOAD, keepalive=False)).failed) == {"own connections"}
 
 
 def test_one_request_in_a_hundred_is_traced_and_the_same_on_both_sides(tmp_path):

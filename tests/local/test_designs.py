@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from local.studies import executed, study_of, without_twin
+from local.studies import executed, need_releases, study_of, without_twin
 
 from meshtrial import paths
 from meshtrial.commands.run import read_given
@@ -23,7 +23,7 @@ DESIGNS = [
 def shortened(path: Path) -> Study:
     """One block of its first and its last treatment at its first load."""
     name = path.stem.partition("-")[0]
-    study = without_twin(study_of(name, read_given(name, path, []), contrasts=(), blocks=1))
+    study = without_twin(study_of(name, read_given(name, path, []), contrasts=(), blocks=1, sessions=1))
     ends = (study.treatments[0], study.treatments[-1])
     return replace(study, treatments=ends, loads=(_short(study.loads[0]),))
 
@@ -42,6 +42,7 @@ def test_a_design_runs(path: Path):
         and shutil.which("ruby") is None
     ):
         pytest.skip("needs ruby with webrick")
+    need_releases(str(study.parameters.get("versions", "")))
     runs = [run for run in executed(study).records() if run.attempt == 1]
     assert len(runs) == len(study.treatments) * len(study.loads)
     assert [f"{run.treatment}, {run.load}: {run.reasons}" for run in runs if not run.valid] == []

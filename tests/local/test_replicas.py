@@ -41,7 +41,7 @@ def test_requests_of_one_connection_are_balanced_too(tmp_path):
 
 def test_a_policy_that_is_not_there_is_found_by_its_proof(tmp_path, monkeypatch):
     def forgotten(pair):
-        return replace(features.least_request(pair), policy="ROUND_ROBIN")
+        return replace(features.least_request(pair), upstream={})
 
     monkeypatch.setitem(features.FEATURES, "least-request", [forgotten])
     failed = exercise("sidecar+least-request", tmp_path, LOAD).failed

@@ -1,7 +1,7 @@
 """Versions as treatments of one study: a known delay is told apart, an equal configuration is shown equivalent."""
 
 import pytest
-from local.studies import recorded, study_of, without_twin
+from local.studies import executed, need_releases, recorded, study_of, without_twin
 
 from meshtrial import native
 
@@ -44,3 +44,25 @@ def test_a_delay_is_told_apart_and_an_equal_version_is_equivalent(tmp_path):
     assert "version envoy" in versions["sidecar@envoy"]
     names = {proof.name for proof in data.runs[0].proofs}
     assert any(name.startswith("version ") and name.endswith("of server sidecar") for name in names)
+
+
+def test_releases_are_fetched_and_each_run_records_which_one_it_had():
+    releases = ("1.39.3", "1.40.0")
+    versions = ",".join(releases)
+    need_releases(versions)
+    given = {
+        "treatments": ",".join(f"sidecar@{release}+mtls" for release in releases),
+        "versions": versions,
+        "rps": 100,
+        "connections": 4,
+        "duration_s": 0.6,
+        "warmup_s": 0.1,
+        "blocks": 2,
+    }
+    study = without_twin(study_of("ambient_vs_no_mesh", given))
+    runs = executed(study).records()
+    assert [run.reasons for run in runs if not run.valid] == []
+    recorded_as = {run.treatment: run.versions for run in runs}
+    assert set(recorded_as) == {treatment.name for treatment in study.treatments}
+    for release in releases:
+        assert recorded_as[f"sidecar@{release}+mtls"][f"version {release}"].startswith(f"{release} RELEASE Clean")

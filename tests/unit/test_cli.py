@@ -41,7 +41,8 @@ def test_the_targets_that_run_a_study_succeed_where_verdicts_were_given():
     recipes = re.findall(r"\$\(BIN\)/meshtrial (run [^|\n]+)", (paths.CHECKOUT / "Makefile").read_text())
     assert len(recipes) == 2  # study and studies
     for recipe in recipes:
-        words = re.sub(r"\$\(STUDY\)|\$\$study", "rollout", recipe).replace("$(ARGS)", "").split()
+        words = re.sub(r"\$\(STUDY\)|\$\$study", "rollout", recipe)
+        words = re.sub(r"\$\((ARGS|PROFILED)\)", "", words).split()
         given = cli.parser("run").parse_args(words)
         assert (given.study, given.allow_excluded) == ("rollout", True)
 

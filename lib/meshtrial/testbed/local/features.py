@@ -42,6 +42,9 @@ SCRAPE_INTERVAL_S = 1.0
 _SPANS = "tracing.opentelemetry.spans_sent"
 # Percent of requests that are traced, by feature.
 RATES = {"tracing": 100.0, "tracing-1pct": 1.0}
+# Key exchanges of TLS by feature. Envoy's own choice depends on its version: 1.40 prefers the post-quantum one.
+_CLASSICAL = "X25519"
+KEY_EXCHANGES = {"x25519": _CLASSICAL, "pqc": "X25519MLKEM768"}
 _TELEMETRY = ("observability", "access-log", "metrics", *RATES)
 _JWT, _OPA = ("jwt", "jwt-cache"), ("opa", "opa-log")
 
@@ -98,11 +101,11 @@ class Addition:
     access_logs: Mapping[str, Json] = field(default_factory=dict)  # by proxy name
     tracing: Mapping[str, Json | None] = field(default_factory=dict)  # by proxy name
     tls: tuple[Json | None, Json | None] = (None, None)  # between the sidecars: (client's context, server's context)
-    policy: str = "ROUND_ROBIN"  # load-balancing policy of the client's sidecar, by Envoy's name
+    upstream: Json = field(default_factory=dict)  # fields of the cluster through which the client's sidecar calls
 
 
 def joined(additions: Sequence[Addition]) -> Addition:
-    """Return all additions as one; ``tls`` and ``policy`` are those of the first addition that sets them."""
+    """Return all additions as one; ``tls`` is that of the first addition that sets it."""
     default = Addition([])
     return Addition(
         provers=[prover for addition in additions for prover in addition.provers],
@@ -113,18 +116,67 @@ def joined(additions: Sequence[Addition]) -> Addition:
         access_logs={name: log for addition in additions for name, log in addition.access_logs.items()},
         tracing={name: config for addition in additions for name, config in addition.tracing.items()},
         tls=next((addition.tls for addition in additions if addition.tls != default.tls), default.tls),
-        policy=next((addition.policy for addition in additions if addition.policy != default.policy), default.policy),
+        upstream={name: value for addition in additions for name, value in addition.upstream.items()},
     )
 
 
 def mutual_tls(pair: Pair) -> Addition:
-    """Add mutual TLS between the sidecars."""
+    """Add mutual TLS between the sidecars, by the key exchange that a further feature names, or by Envoy's choice."""
     keys = make_keys(pair.fleet)
-    client = envoy.tls_context(keys.client, keys.server.spiffe, server=False)
-    server = envoy.tls_context(keys.server, keys.client.spiffe, server=True)
+    offered = [group for name, group in KEY_EXCHANGES.items() if pair.spec.treatment.has(name)]
+    # The connections that prove mutual TLS know only the classical exchange, so the server accepts it too.
+    accepted = [*dict.fromkeys((*offered, _CLASSICAL))] if offered else []
+    client = envoy.tls_context(keys.client, keys.server.spiffe, server=False, groups=offered)
+    server = envoy.tls_context(keys.server, keys.client.spiffe, server=True, groups=accepted)
     return Addition(
         [lambda phase, _: [proof for at in pair.wires for proof in prove_mtls(keys, at, phase)]], tls=(client, server)
     )
+
+
+def key_exchange(pair: Pair, *, group: str) -> Addition:
+    """Prove that every handshake of the client's sidecar agreed on its key by this exchange."""
+
+    def counts(proxies: Sequence[Proxy]) -> tuple[int, int]:
+        """Return how many handshakes the proxies' TLS between them had, and how many by this exchange."""
+        found: Counter[str] = Counter()
+        for proxy in proxies:
+            for name, value in proxy.stats(r"^(cluster|listener)\..*\.ssl\.(handshake|curves\..*)$").items():
+                found[name.rpartition(".ssl.")[2]] += value
+        return found["handshake"], found[f"curves.{group}"]
+
+    def prove(phase: str, _: int) -> list[Proof]:
+        if phase == "before":
+            pair.ask(pair.headers)  # opens a connection if there is none
+        handshakes, by_group = counts(pair.clients)
+        _, at_server = counts(pair.servers)
+        passed = handshakes == by_group > 0 and at_server > 0
+        expected = f"{group} in every handshake, at both sides"
+        observed = f"client {by_group} of {handshakes}, server {at_server}"
+        return [Proof("key exchange", phase, passed, expected, observed)]
+
+    return Addition([prove])
+
+
+def unpooled(pair: Pair) -> Addition:
+    """Let the client's sidecar open a connection to the server's for each connection that it accepts."""
+    before: Counter[str] = Counter()
+
+    def counts() -> Counter[str]:
+        found: Counter[str] = Counter()
+        for proxy in pair.clients:
+            found.update(proxy.stats("^(http.outbound.downstream|cluster.server.upstream)_cx_total$"))
+        return found
+
+    def prove(phase: str, _: int) -> list[Proof]:
+        if phase == "before":
+            before.update(counts())
+            return []
+        grown = counts()
+        grown.subtract(before)
+        accepted, opened = grown["http.outbound.downstream_cx_total"], grown["cluster.server.upstream_cx_total"]
+        return [Proof("own connections", phase, opened >= accepted > 0, f"at least {accepted}", str(opened))]
+
+    return Addition([prove], upstream={"connection_pool_per_downstream_connection": True})
 
 
 def jwt(pair: Pair, *, cache: bool) -> Addition:
@@ -159,7 +211,7 @@ def opa(pair: Pair, *, log: bool) -> Addition:
 def least_request(pair: Pair) -> Addition:
     """Let the client's sidecar send to the less busy of two copies drawn at random."""
     prover = turns_prover(pair.servers, lambda: pair.ask(pair.headers), in_turn=False)
-    return Addition([prover], policy="LEAST_REQUEST")
+    return Addition([prover], upstream={"lb_policy": "LEAST_REQUEST"})
 
 
 def access_log(pair: Pair) -> Addition:
@@ -204,6 +256,8 @@ def traces(pair: Pair, *, percent: float | None = None) -> Addition:
 
 FEATURES: dict[str, Sequence[Callable[[Pair], Addition]]] = {
     "mtls": [mutual_tls],
+    **{name: [partial(key_exchange, group=group)] for name, group in KEY_EXCHANGES.items()},
+    "unpooled": [unpooled],
     "observability": [access_log, metrics, traces],
     "access-log": [access_log],
     "metrics": [metrics],
@@ -217,7 +271,12 @@ FEATURES: dict[str, Sequence[Callable[[Pair], Addition]]] = {
 
 
 def check(treatment: Treatment, load: Load) -> None:
-    """Raise UsageError for telemetry listed twice, too few requests for a sampling rate, or one copy to balance."""
+    """Raise UsageError for features that exclude or need others, too few requests to sample, or one copy to balance."""
+    exchanges = [name for name in KEY_EXCHANGES if treatment.has(name)]
+    if len(exchanges) > 1:
+        raise UsageError(f"treatment {treatment.name}: {' and '.join(exchanges)} exclude each other; use one of them")
+    if exchanges and not treatment.has("mtls"):
+        raise UsageError(f"treatment {treatment.name}: {exchanges[0]} is a key exchange of mTLS; add mtls before it")
     telemetry = [name for name in _TELEMETRY if treatment.has(name)]
     rates = [name for name in telemetry if name in RATES]
     overlapping = telemetry if "observability" in telemetry else rates

@@ -23,8 +23,8 @@ from meshtrial.testbed.local.sockets import Endpoint
 
 ALONE = ("client-only", "server-only")
 _NOT_WITH = {  # features that need the sidecar that is left out
-    "client-only": ("mtls", "jwt", "jwt-cache", "opa", "opa-log", "least-request"),
-    "server-only": ("mtls", "least-request"),
+    "client-only": ("mtls", "unpooled", "jwt", "jwt-cache", "opa", "opa-log", "least-request"),
+    "server-only": ("mtls", "unpooled", "least-request"),
 }
 
 
@@ -95,8 +95,8 @@ def _add_outbound(pair: Pair, client: Proxy, added: Addition) -> None:
     if pair.wires:
         first, *others = pair.wires
         names: Sequence[str] = ("server",)
-        cluster = envoy.cluster("server", *first, *others, http2=True, tls=added.tls[0], policy=added.policy)
-        client.clusters.append(cluster)
+        cluster = envoy.cluster("server", *first, *others, http2=True, tls=added.tls[0])
+        client.clusters.append(cluster | added.upstream)
     else:
         names = _app_clusters(pair, client, pair.apps[0])
     outbound = envoy.http_manager("outbound", *names, **_telemetry(client, added))

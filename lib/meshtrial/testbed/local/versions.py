@@ -1,6 +1,7 @@
 """Versions of the reference data planes as treatments: another Envoy, or a change of its configuration.
 
-``versions="old=/opt/envoy-1.37,slow=slow.yaml"`` declares ``sidecar@old`` and ``sidecar@slow``. A YAML file may hold
+``versions="1.39.3,old=/opt/envoy-1.37,slow=slow.yaml"`` declares ``sidecar@1.39.3``, a release of Envoy that is fetched
+where it is missing, ``sidecar@old`` and ``sidecar@slow``. A YAML file may hold
 
 - ``http_filters``: Envoy's HTTP filters, before the server's sidecar calls the application;
 - ``bootstrap``: merged into every proxy's bootstrap, mapping by mapping; a list replaces the one that was there;
@@ -66,12 +67,13 @@ def read_versions(text: str) -> dict[str, Version]:
     declared: dict[str, Version] = {}
     for item in split_list(text):
         name, separator, path = (part.strip() for part in item.partition("="))
-        if not separator or not name or not path:
-            raise UsageError(f"versions: {item!r} is not NAME=PATH")
+        is_release = not separator and native.is_release(name)
+        if not is_release and not (name and path):
+            raise UsageError(f"versions: {item!r} is neither NAME=PATH nor a release of Envoy, such as 1.40.0")
         if name in declared or is_app(name):
             reason = "is declared twice" if name in declared else "is the name of an application; choose another name"
             raise UsageError(f"versions: {name} {reason}")
-        declared[name] = _version(name, Path(path).expanduser())
+        declared[name] = _version(name, native.released_envoy(name) if is_release else Path(path).expanduser())
     return declared
 
 
@@ -89,7 +91,8 @@ def of(treatment: Treatment, declared: Mapping[str, Version]) -> Version | None:
         )
     if treatment.version not in declared:
         known = ", ".join(declared) or "none"
-        raise UsageError(f"{prefix} is not declared (declared: {known}); add versions={treatment.version}=PATH")
+        missing = treatment.version if native.is_release(treatment.version) else f"{treatment.version}=PATH"
+        raise UsageError(f"{prefix} is not declared (declared: {known}); add versions={missing}")
     version = declared[treatment.version]
     without_http = treatment.dataplane not in FILTERED or treatment.has("client-only")
     if version.http_filters and without_http:
