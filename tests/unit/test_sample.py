@@ -96,4 +96,4 @@ def test_a_packed_one_says_its_verdict_without_the_requests(name: str, sample: C
 
 
 def test_the_samples_are_small():
-    assert sum(path.stat().st_size for path in PACKED) < 12_000_000
+    assert sum(path.stat().st_size for path in PACKED) < 16_000_000  # every clone has them

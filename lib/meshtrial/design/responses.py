@@ -7,6 +7,7 @@ system one line of `PARTS`.
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -298,8 +299,9 @@ def response(name: str) -> Response:
     """Return a registered response by its full name or a short one (``p50``); UsageError if it is not known."""
     known = find_response(name)[0]
     if known.name not in REGISTRY:
-        judged = ", ".join(r.name for r in REGISTRY.values() if r.margin)
-        raise UsageError(f"response {shortened(name)} is not known; known are {judged}")
+        similar = difflib.get_close_matches(name, [*_SHORT, *(r.name for r in REGISTRY.values() if r.margin)])
+        meant = f"did you mean {' or '.join(similar)}? " if similar else ""
+        raise UsageError(f"response {shortened(name)} is not known; {meant}docs/reference/responses.md lists them")
     return known
 
 

@@ -67,7 +67,8 @@ def test_what_a_recorded_plan_left_out_is_what_was_in_force(sample):
     assert set(study.margins) == set(study.scales) <= set(REGISTRY)
     if "scales" not in was:
         assert set(study.scales.values()) == {"ratio"}
-    assert study.deployment_mode == {"block": "concurrent", "run": "sequential"}[was.get("standing") or "run"]
+    former = {"block": "concurrent", "run": "sequential"}[was.get("standing") or "run"]
+    assert study.deployment_mode == was.get("deployment_mode", former)
     assert set(study.primary) <= set(REGISTRY)
 
 

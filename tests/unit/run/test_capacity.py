@@ -55,7 +55,7 @@ class Pretended:
         if not isinstance(load, ClosedLoop):
             responses["achieved_ratio"] = achieved / load.asked_rps
         measurement = SimpleNamespace(requests=requests, generators=(SimpleNamespace(requests=1000),))
-        return stage.Stage(measurement, (), results, responses, ())  # type: ignore[arg-type]
+        return stage.Stage(measurement, (), results, responses, (), sent=1000)  # type: ignore[arg-type]
 
 
 class Queue(Pretended):
