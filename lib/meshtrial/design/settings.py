@@ -174,7 +174,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     ] = 0.0
     protocol: Annotated[
         SpokenProtocol,
-        _load(description="mixed: half HTTP/1.1, half gRPC; sse, grpc-stream: events of held streams"),
+        _load(description="mixed: half HTTP/1.1, half gRPC"),
     ] = "http1"
     payload_bytes: Annotated[
         PayloadBytes, _load(description="bytes of the request's body, which is echoed; 0: GET without a body")

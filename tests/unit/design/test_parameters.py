@@ -162,7 +162,7 @@ def test_every_study_can_be_built_from_its_defaults(name):
     [
         ({"treatments": "none-aa"}, ["treatments", "none-aa"]),
         ({"margin": "p50=fast"}, ["margin", "p50=fast"]),
-        ({"margin": "speed=5%"}, ["'speed'", "latency_p50_s"]),
+        ({"margin": "speed=5%"}, ["'speed'", "responses.md"]),
         ({"primary": "latency_max_s"}, ["primary", "latency_max_s"]),
     ],
 )

@@ -209,7 +209,7 @@ def test_an_unfinished_study_stays_without_a_verdict(data, make_record):
     ("asked", "named"),
     [
         ({"margin": "ten"}, ("ten", "5%", "0.2ms")),
-        ({"margin": "p51=5%"}, ("'p51'", "latency_p50_s")),
+        ({"margin": "p51=5%"}, ("'p51'", "p50")),
         ({"margin": "-5%"}, ("-5%", "5%", "0.2ms")),
         ({"alpha": 0.7}, ("alpha", 0.7, 0.5)),
         ({"baseline": "linkerd"}, ("baseline", "linkerd", "none", "node-proxy", "sidecar")),
