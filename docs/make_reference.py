@@ -8,6 +8,7 @@ repository can be read without a build. What Sphinx takes from docstrings is not
 
 import argparse
 import csv
+import functools
 import io
 import itertools
 import json
@@ -69,6 +70,8 @@ BESIDE = (
 )
 DELAYED = "calibration-20261125T105420Z-88959172"
 EXCHANGED = "feature_impact-20261128T145855Z-62be2a59"
+# Six sessions, and three of a study of its own that the six did not know
+SESSIONS = ("ambient_vs_no_mesh-20261128T130525Z-c9efe0a4", "ambient_vs_no_mesh-20261128T150421Z-90dd52d8")
 CHANGED = "propagation-20261125T105822Z-ca8a6414"
 OBEYED = "propagation-20261125T155117Z-fc8d9e67"
 UNCALLED = ("scale_out-20261125T203358Z-bfdc5fd2", "scale_out-20261126T033821Z-2b3b905f")
@@ -533,6 +536,22 @@ def _effect_in_short(row: VerdictRow) -> str:
     return plain(f"{wording.effect(row)} ({wording.effect_interval(row)}), {short_verdict(row)}")
 
 
+def _by_session(data: Any) -> list[tuple[str, ...]]:
+    """Return the range of the effects of the sessions and the prediction of another one, by treatment and response."""
+    from meshtrial.inference.sessions import session_effects
+    from meshtrial.report import wording
+
+    rows = [row for row in data.verdicts if row.response in QUOTED and not row.twin]
+    made = []
+    for row, by_difference in itertools.product(rows, (True, False)):
+        found = session_effects(data, row, by_difference=by_difference)
+        ends = [(min(found.estimates), max(found.estimates)), (found.low, found.high)]
+        write = functools.partial(wording.interval_in_unit, row.response) if by_difference else wording.change_interval
+        label = wording.short_label(row.response)
+        made.append((f"`{row.treatment}`", label, *(plain(write(*each)) for each in ends)))
+    return made
+
+
 def _unused(data: Any) -> list[tuple[str, ...]]:
     """Return what a thousand unused services cost with each treatment, over blocks."""
     from meshtrial.inference.scaling import UNUSED, growths
@@ -573,6 +592,8 @@ def results(text: str) -> str:
     for heading, samples, made in tables:
         each = (samples,) if isinstance(samples, str) else samples
         text = under(text, heading, [row for sample in each for row in _recorded(sample, made)])
+    six, later = (_recorded(sample, _by_session) for sample in SESSIONS)
+    text = under(text, "## Six sessions, and three later ones", [(*a, b[2]) for a, b in zip(six, later, strict=True)])
     ranks, ranks_at_200 = ({row[0]: row[1:] for row in _recorded(sample, _places)} for sample in (MESHES, AT_200))
     return under(
         text, "## Meshes against each other", [(name, *cells, *ranks_at_200[name]) for name, cells in ranks.items()]
