@@ -55,7 +55,8 @@ class LoadBlocks:
     def complete(self, treatments: Sequence[str], *responses: str) -> LoadBlocks:
         """Return the blocks in which each treatment has a value of each response."""
         arrays = [array for response in responses for array in self.values(treatments, response).values()]
-        whole = np.logical_and.reduce([np.isfinite(array) for array in arrays])
+        # Without any treatment, every block is complete.
+        whole = np.logical_and.reduce([np.ones(len(self.blocks), dtype=bool), *map(np.isfinite, arrays)])
         return replace(self, blocks=tuple(block for block, ok in zip(self.blocks, whole, strict=True) if ok))
 
 
