@@ -37,3 +37,4 @@ def test_complete_blocks_have_each_response_of_each_treatment(runs):
     assert runs.complete(["node-proxy", "none"], P50, CPU).blocks == (1, 4, 5, 6)
     assert runs.complete(["none"], CPU).blocks == (1, 3, 4, 5, 6)
     assert runs.complete(["none"], "latency_p99_s").blocks == ()
+    assert runs.complete([], P50).blocks == runs.blocks  # every treatment is excluded
