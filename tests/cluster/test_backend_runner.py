@@ -1,4 +1,4 @@
-"""Studies that run in their cluster: a Job whose pod is killed goes on, and a CronJob makes one session at a time."""
+"""Studies inside the cluster: a Job resumes after its pod is killed, and a CronJob runs one session at a time."""
 
 import contextlib
 import hashlib
