@@ -68,7 +68,7 @@ def add_contents(app: Sphinx, name: str, source: list[str]) -> None:
 def add_meshes(app: Sphinx, name: str, source: list[str]) -> None:
     """Add what each mesh is given to its page, from the files that the runs apply."""
     if name == "docs/reference/mesh-configuration":
-        from make_reference import configuration
+        from pages.meshes import configuration
 
         source[0] = configuration(source[0])
 

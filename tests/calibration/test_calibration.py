@@ -6,9 +6,9 @@ fourth of the studies is simulated, 0.10 from a third of 0.42.
 
 import re
 
-import make_reference as documents
 import numpy as np
 import pytest
+from pages import error_rates
 
 from meshtrial import paths
 from meshtrial.commands.calibrate import FULL
@@ -266,4 +266,4 @@ def test_the_pages_print_the_gate_as_it_is_measured(rows: tuple[CheckResult, ...
 
 
 def test_the_page_of_error_rates_is_what_is_measured(rows: tuple[CheckResult, ...]) -> None:
-    assert documents.rates(rows) == (paths.CHECKOUT / documents.CALIBRATION).read_text()
+    assert error_rates.rates(rows) == (paths.CHECKOUT / error_rates.CALIBRATION).read_text()

@@ -16,6 +16,8 @@ import make_reference
 import pytest
 import yaml
 from building import built
+from pages.error_rates import CALIBRATION
+from pages.tables import plain
 
 from meshtrial import __version__, cli, paths, stats
 from meshtrial.commands.run import read_given
@@ -186,7 +188,7 @@ def test_the_printed_output_is_real():
     lines = [line[4:] for line in quoted[1].splitlines() if line.strip() not in ("", "...")]
     assert len(lines) >= 5
     for line in lines:
-        assert make_reference.plain(line).removesuffix(" ...") in make_reference.plain(LOG), line
+        assert plain(line).removesuffix(" ...") in plain(LOG), line
 
 
 def test_the_first_page_is_short():
@@ -220,7 +222,7 @@ def test_a_page_names_its_reader(page: Path):
 
 def measured(text: str) -> list[float]:
     """Percentages in the rows of the calibration table that begin with a text."""
-    rows = csv.reader((paths.CHECKOUT / make_reference.CALIBRATION).read_text().splitlines())
+    rows = csv.reader((paths.CHECKOUT / CALIBRATION).read_text().splitlines())
     return [float(rate.partition(" ")[0]) for check, _, rate in rows if check.startswith(text)]
 
 

@@ -6,7 +6,7 @@ import zipfile
 from collections.abc import Callable
 
 import pytest
-from make_reference import CHANGED, DELAYED, FEATURES, MESHES, OBEYED
+from pages.samples import CHANGED, DELAYED, FEATURES, MESHES, OBEYED
 from refused import refused
 
 from meshtrial import paths

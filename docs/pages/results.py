@@ -1,0 +1,170 @@
+"""What the recorded studies found: the tables of the results, and the picture of the first page."""
+
+import functools
+import itertools
+import re
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+from meshtrial.design.changes import LABELS
+from pages.samples import (
+    AT_200,
+    BESIDE,
+    DELAYED,
+    EXCHANGED,
+    FEATURES,
+    HELD,
+    MESHES,
+    OBEYED,
+    QUOTED,
+    SESSIONS,
+    UNCALLED,
+    effect_in_short,
+    ratio_of,
+    recorded,
+)
+from pages.tables import plain, under
+
+
+def _against_baseline(data: Any) -> list[tuple[str, ...]]:
+    loads = [load.label for load in data.plan.study.loads]
+    baseline = data.plan.study.baseline
+    rows = {(row.treatment, row.load, row.response): row for row in data.verdicts if row.baseline == baseline.name}
+    return [
+        (f"`{one.name}`", *(ratio_of(rows[one.name, load, response]) for load in loads for response in QUOTED))
+        for one in data.plan.study.treatments
+        if one != baseline
+    ]
+
+
+def _places(data: Any) -> list[tuple[str, ...]]:
+    from meshtrial.inference.ranking import rankings
+
+    loads = [load.label for load in data.plan.study.loads]
+    of = {(one.load, one.response.name): one for one in rankings(data)}
+    columns = [{p.treatment: p.places for p in of[load, name].places} for load in loads for name in QUOTED]
+    first = [place.treatment for place in of[loads[0], QUOTED[0]].places]
+    return [(f"`{name}`", *(column[name] for column in columns)) for name in first]
+
+
+def _each_feature(data: Any) -> list[tuple[str, ...]]:
+    """What a treatment's last feature adds to the same treatment without it."""
+    rows = {(row.treatment, row.baseline, row.response): row for row in data.verdicts}
+    pairs = dict.fromkeys((row.treatment, row.baseline) for row in data.verdicts if row.response in QUOTED)
+    features = [pair for pair in pairs if pair[0].rpartition("+")[0] == pair[1]]
+    return [(f"`{a}`", *(ratio_of(rows[a, b, response]) for response in QUOTED)) for a, b in features]
+
+
+def _alone(data: Any) -> list[tuple[str, ...]]:
+    """What a treatment costs alone, against the same beside idle neighbours."""
+    study = data.plan.study
+    rows = {(row.treatment, row.response): row for row in data.verdicts if row.baseline == study.baseline.name}
+    alone = [one.name for one in study.treatments if one.version]
+    beside = f"{study.blocks} blocks, {len(study.treatments) - 2} neighbours"
+    return [(beside, *(effect_in_short(rows[name, r]) for r in QUOTED)) for name in alone]
+
+
+def _obeyed(data: Any) -> list[tuple[str, ...]]:
+    """Until all requests obey a change: the median of the changes that were, their range, and the contrast."""
+    from meshtrial.report import wording
+
+    rows, none, quiet = [], data.plan.study.baseline.name, data.plan.study.loads[0].label
+    own = [run for run in data.runs if run.load == quiet]
+    against = {(row.treatment, row.response): row for row in data.verdicts if (row.baseline, row.load) == (none, quiet)}
+    for treatment in data.plan.study.treatments:
+        for name, label in LABELS.items():
+            response = f"propagation_all_{name}_s"
+            made = [one for run in own if run.treatment == treatment.name for one in run.extra["changes"]]
+            took = [one["all_s"] for one in made if one["name"] == name and one["all_s"] is not None]
+            if not took:
+                continue
+            row = against.get((treatment.name, response))
+            shown = [wording.in_unit(response, value) for value in (statistics.median(took), min(took), max(took))]
+            said = "–" if row is None else effect_in_short(row)
+            times = f"{shown[0]} ({shown[1]} to {shown[2]})"
+            rows.append((f"`{treatment.name}`", label, str(len(took)), plain(times), said))
+    return rows
+
+
+def _by_session(data: Any) -> list[tuple[str, ...]]:
+    """Return the range of the effects of the sessions and the prediction of another one, by treatment and response."""
+    from meshtrial.inference.sessions import session_effects
+    from meshtrial.report import wording
+
+    rows = [row for row in data.verdicts if row.response in QUOTED and not row.twin]
+    made = []
+    for row, by_difference in itertools.product(rows, (True, False)):
+        found = session_effects(data, row, by_difference=by_difference)
+        ends = [(min(found.estimates), max(found.estimates)), (found.low, found.high)]
+        write = functools.partial(wording.interval_in_unit, row.response) if by_difference else wording.change_interval
+        label = wording.short_label(row.response)
+        made.append((f"`{row.treatment}`", label, *(plain(write(*each)) for each in ends)))
+    return made
+
+
+def _unused(data: Any) -> list[tuple[str, ...]]:
+    """Return what a thousand unused services cost with each treatment, over blocks."""
+    from meshtrial.inference.scaling import UNUSED, growths
+    from meshtrial.report import wording
+
+    costs = {(one.ladder.treatment, one.ladder.response): one.cost for one in growths(data, HELD, UNUSED)}
+    rows = []
+    for treatment in dict.fromkeys(name for name, _ in costs):
+        cells = []
+        for response in HELD:
+            slope = costs[treatment, response]
+            ends = (slope.estimate, slope.low, slope.high)
+            value, low, high = (plain(wording.in_unit(response, 1000 * end, sign=True)) for end in ends)
+            cells.append(f"{value} ({low.rpartition(' ')[0]} to {high})")
+        rows.append((f"`{treatment}`", *cells))
+    return rows
+
+
+def _delays(data: Any) -> list[tuple[str, ...]]:
+    """Return the effect of each injected delay."""
+    none = data.plan.study.baseline.name
+    rows = [row for row in data.verdicts if (row.response, row.baseline) == (QUOTED[0], none)]
+    rows.sort(key=lambda row: not row.twin)
+    return [(f"`{row.treatment}`", effect_in_short(row)) for row in rows]
+
+
+def results(text: str) -> str:
+    """What the recorded studies found."""
+    tables: list[tuple[str, str | tuple[str, ...], Callable[[Any], list[tuple[str, ...]]]]] = [
+        ("## What each mesh costs", MESHES, _against_baseline),
+        ("## What each feature adds", tuple(FEATURES.values()), _each_feature),
+        ("## What a post-quantum key exchange costs", EXCHANGED, _against_baseline),
+        ("## What idle neighbours cost", BESIDE, _alone),
+        ("## How long until a change takes effect", OBEYED, _obeyed),
+        ("## What unused services cost", UNCALLED, _unused),
+        ("## Known delays, found again", DELAYED, _delays),
+    ]
+    for heading, samples, made in tables:
+        each = (samples,) if isinstance(samples, str) else samples
+        text = under(text, heading, [row for sample in each for row in recorded(sample, made)])
+    six, later = (recorded(sample, _by_session) for sample in SESSIONS)
+    text = under(text, "## Six sessions, and three later ones", [(*a, b[2]) for a, b in zip(six, later, strict=True)])
+    ranks, ranks_at_200 = ({row[0]: row[1:] for row in recorded(sample, _places)} for sample in (MESHES, AT_200))
+    return under(
+        text, "## Meshes against each other", [(name, *cells, *ranks_at_200[name]) for name, cells in ranks.items()]
+    )
+
+
+def picture(text: str) -> str:
+    """The forest plot of the first page, for light and dark pages."""
+    del text
+    return recorded(MESHES, _forest)
+
+
+def _forest(data: Any) -> str:
+    from meshtrial.report import palette
+    from meshtrial.report.figures.forest import forest
+
+    light, dark = palette.variables(dark=False), palette.variables(dark=True)
+    style = (
+        f"svg{{{light}color:#1c2128;background:#fff;font-family:system-ui,sans-serif}}"
+        f"@media(prefers-color-scheme:dark){{svg{{{dark}--mt-paper:#12161b;color:#e4e8ed;background:#12161b}}}}"
+    )
+    drawn = forest(data, "500rps-10c").svg
+    return re.sub(r"^(<svg[^>]*>)", lambda head: f"{head[1]}<style>{style}</style>", drawn, count=1) + "\n"

@@ -1,0 +1,78 @@
+"""The recorded studies that pages quote, and how an effect is written."""
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from meshtrial import paths
+from meshtrial.records.schema import VerdictRow
+from pages.tables import plain
+
+Made = TypeVar("Made")
+SAMPLES = paths.CHECKOUT / "data" / "sample"
+MESHES = "mesh_comparison-20261125T022942Z-a6e76e54"
+AT_200 = "mesh_comparison-20261126T023809Z-4289d2f7"
+FEATURES = {
+    "Istio": "feature_impact-20261124T194022Z-df1edfcf",
+    "ambient with a waypoint": "feature_impact-20261125T025325Z-5aab3a31",
+    "Kuma": "feature_impact-20261126T041823Z-f66225f7",
+    "Linkerd": "feature_impact-20261126T072603Z-32a77933",
+}
+# Beside idle neighbours and alone: each was made because p50 was inconclusive in those before.
+BESIDE = (
+    "feature_impact-20261126T021125Z-dccabaca",
+    "feature_impact-20261126T030549Z-53769de1",
+    "feature_impact-20261126T063935Z-1ae2e8f3",
+)
+DELAYED = "calibration-20261125T105420Z-88959172"
+EXCHANGED = "feature_impact-20261128T145855Z-62be2a59"
+# Six sessions, and three of a study of its own that the six did not know
+SESSIONS = ("ambient_vs_no_mesh-20261128T130525Z-c9efe0a4", "ambient_vs_no_mesh-20261128T150421Z-90dd52d8")
+CHANGED = "propagation-20261125T105822Z-ca8a6414"
+OBEYED = "propagation-20261125T155117Z-fc8d9e67"
+UNCALLED = ("scale_out-20261125T203358Z-bfdc5fd2", "scale_out-20261126T033821Z-2b3b905f")
+HELD = ("proxy_largest_memory_bytes", "data_plane_memory_bytes", "control_plane_memory_bytes")
+QUOTED = ("latency_p50_s", "path_cpu_s_per_request")
+
+
+def recorded(sample: str, use: Callable[[Any], Made]) -> Made:
+    """Return what a function makes of a recorded study of the checkout."""
+    from meshtrial.inference import read_study
+    from meshtrial.records import packed
+    from meshtrial.records.store import StudyStore
+
+    with tempfile.TemporaryDirectory() as folder:
+        where = SAMPLES / sample
+        return use(
+            read_study(
+                StudyStore.open(where if where.is_dir() else packed.unpack(SAMPLES / f"{sample}.zip", Path(folder)))
+            )
+        )
+
+
+def ratio_of(row: VerdictRow) -> str:
+    """An effect as a cell: ratio, interval, verdict."""
+    from meshtrial.report import wording
+
+    ratio = f"{wording.change(row.ratio, row.ci_high)} ({wording.change_interval(row.ci_low, row.ci_high)}), "
+    return plain(f"{'' if row.ratio is None else ratio}{short_verdict(row)}")
+
+
+def short_verdict(row: VerdictRow) -> str:
+    """A verdict, for a difference with its qualifier; without the size of a new study or the deciding floor."""
+    return f"{row.verdict}, {row.qualifier}" if row.verdict.different and row.qualifier else str(row.verdict)
+
+
+def effect_of(row: VerdictRow) -> str:
+    """The effect that the verdict is of, its interval, and the verdict."""
+    from meshtrial.report import wording
+
+    return plain(f"{wording.effect(row)} ({wording.effect_interval(row)}), {wording.verdict_text(row)}")
+
+
+def effect_in_short(row: VerdictRow) -> str:
+    """The effect that the verdict is of, its interval, and the verdict in short."""
+    from meshtrial.report import wording
+
+    return plain(f"{wording.effect(row)} ({wording.effect_interval(row)}), {short_verdict(row)}")
