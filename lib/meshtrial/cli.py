@@ -39,6 +39,14 @@ COMMANDS = {
     "calibrate": "measure error rates and power on simulated studies",
     "clean": "remove what studies left on a Kubernetes cluster",
 }
+# The module without which a command cannot begin, so that one line names the extra that has it. Others read records.
+_NEEDED = {
+    **dict.fromkeys(("doctor", "open", "compare", "calls"), ""),
+    **dict.fromkeys(("run", "report", "site"), "papermill"),
+    **dict.fromkeys(("history", "predict"), "matplotlib"),
+    **dict.fromkeys(("fetch", "clean"), "kubernetes"),
+    "probe": "cryptography",
+}
 # Printed by `meshtrial` without arguments.
 FIRST_STEPS = """\
 meshtrial doctor                  check dependencies
@@ -87,6 +95,8 @@ def main(argv: Sequence[str], out: TextIO, err: TextIO) -> int:
         print(FIRST_STEPS, file=out)
         return 0
     try:
+        if argv[0] in COMMANDS and (module := _NEEDED.get(argv[0], "polars")):
+            packages.require(module)
         # Only --help and --version can precede a command.
         arguments = parser(argv[0]).parse_args(argv)
         arguments.command_line = shlex.join(["meshtrial", *argv])

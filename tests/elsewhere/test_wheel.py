@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,18 @@ from meshtrial.errors import MissingToolError
 SAMPLE = next((paths.CHECKOUT / "data" / "sample" / "ambient_vs_no_mesh").iterdir())
 PACKED = next((paths.CHECKOUT / "data" / "sample").glob("calibration-*.zip"))
 FORTIO = paths.CHECKOUT / "tests" / "fixtures" / "load" / "fortio-1.3.json"
+LOG = '{"latency":0.001,"timestamp":1790000000000000000,"thread":0,"iter":0,"ok":true,"details":"200"}\n'
+MOST_BYTES = 250_000_000  # installed
+EXTRAS = {
+    "verify study": "meshtrial[records]",
+    "plan --from study": "meshtrial[records]",
+    "compare --table table.csv --baseline a": "meshtrial[records]",
+    "compare --baseline log --treatment log2": "meshtrial[records]",
+    "compare study study": "meshtrial[report]",
+    "report study": "meshtrial[report]",
+    "run ambient_vs_no_mesh": "meshtrial[report]",
+    "clean": "meshtrial[cluster]",
+}
 Meshtrial = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -34,10 +47,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """The wheel in an environment of its own, with the extra that a test asks for."""
     folder = tmp_path_factory.mktemp("environment") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    install(folder, str(wheel))
+    install(folder, f"meshtrial{request.param} @ {wheel.as_uri()}")
     return folder
 
 
@@ -70,7 +84,12 @@ def test_the_same_sources_give_the_same_wheel(wheel: Path, tmp_path: Path):
     assert len(digests) == 1
 
 
-def test_what_is_installed_compares_verifies_and_plans(meshtrial: Meshtrial, tmp_path: Path):
+@pytest.mark.parametrize("environment", [""], indirect=True)
+def test_what_is_installed_compares_files_and_names_the_extra_of_all_else(
+    meshtrial: Meshtrial, environment: Path, tmp_path: Path
+):
+    size = sum(file.stat().st_size for file in environment.rglob("*") if file.is_file() and not file.is_symlink())
+    assert size <= MOST_BYTES
     for number, name in enumerate(("a/1", "b/1", "a/2", "b/2"), start=1):  # runs one after the other
         file = tmp_path / "work" / f"{name}.json"
         file.parent.mkdir(exist_ok=True)
@@ -78,6 +97,22 @@ def test_what_is_installed_compares_verifies_and_plans(meshtrial: Meshtrial, tmp
     compared = meshtrial("compare", "--baseline", "a/*.json", "--treatment", "b/*.json", "--sample-floor", "1")
     assert compared.returncode == 0, compared.stderr
     assert "p50 latency" in compared.stdout
+    for name in ("log", "log2"):
+        (tmp_path / "work" / name).write_text(LOG)
+    for command, extra in EXTRAS.items():
+        lacking = meshtrial(*command.split())
+        assert lacking.returncode == MissingToolError.exit_code
+        assert re.fullmatch(rf"meshtrial \w+: \w+ is not installed; install {re.escape(extra)}\n", lacking.stderr), (
+            command
+        )
+    assert not (tmp_path / "work" / "papermill_runs").exists()
+    doctor = meshtrial("doctor")
+    assert doctor.returncode == 1
+    assert "install meshtrial[records]" in doctor.stdout
+
+
+@pytest.mark.parametrize("environment", ["[records]"], indirect=True)
+def test_with_records_it_verifies_and_plans(meshtrial: Meshtrial, tmp_path: Path):
     verified = meshtrial("verify", str(PACKED))
     assert verified.returncode == 0, verified.stderr
     planned = meshtrial("plan", "--from", str(SAMPLE), "--margin", "5%", "--json", "plan.json")
@@ -85,16 +120,10 @@ def test_what_is_installed_compares_verifies_and_plans(meshtrial: Meshtrial, tmp
     assert (tmp_path / "work" / "plan.json").is_file()
 
 
-def test_a_report_needs_an_extra_which_one_line_names(
-    meshtrial: Meshtrial, environment: Path, wheel: Path, tmp_path: Path
-):
+@pytest.mark.parametrize("environment", ["[report]"], indirect=True)
+def test_with_the_extra_of_reports_it_writes_one(meshtrial: Meshtrial, tmp_path: Path):
     study = tmp_path / "work" / "study"
     shutil.copytree(SAMPLE, study)
-    lacking = meshtrial("report", "study")
-    assert lacking.returncode == MissingToolError.exit_code
-    assert lacking.stderr.splitlines() == ["meshtrial report: papermill is not installed; install meshtrial[report]"]
-    assert not (tmp_path / "work" / "papermill_runs").exists()
-    install(environment, f"meshtrial[report] @ {wheel.as_uri()}")
     written = meshtrial("report", "study")
     assert written.returncode == 0, written.stderr
     assert len(list((tmp_path / "work" / "papermill_runs").glob("ambient_vs_no_mesh-*.html"))) == 1

@@ -17,6 +17,7 @@ ROOT = Path(meshtrial.__file__).parent
 ROOMS = (
     ("", "errors", "decoding"),  # "" is meshtrial itself
     (
+        "lazy",
         "packages",
         "paths",
         "signals",

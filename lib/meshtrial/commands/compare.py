@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from meshtrial import packages
 from meshtrial.commands import gating
 from meshtrial.design.parameters import split_list
 from meshtrial.errors import MeshtrialError, UsageError, writing
@@ -168,6 +169,7 @@ def _studies(arguments: argparse.Namespace, out: TextIO) -> int:
     from meshtrial.records.store import StudyStore
     from meshtrial.report.tables.between import between as table
 
+    packages.require("statsmodels")
     if arguments.baseline or arguments.treatment or arguments.html or gating.read(arguments):
         raise UsageError(
             "--baseline, --treatment, --html and gates cannot be used with recorded studies; leave them out"

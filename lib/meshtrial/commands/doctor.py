@@ -12,10 +12,9 @@ from typing import TextIO
 
 from meshtrial import __version__, native, packages, paths
 from meshtrial.errors import MeshtrialError
-from meshtrial.testbed.local import apps, host
 
-PACKAGES = ("scipy", "polars")
-REPORT_PACKAGES = ("papermill", "seaborn", "statsmodels")
+PACKAGES = ("scipy",)
+REPORT_PACKAGES = ("polars", "papermill", "seaborn", "statsmodels")
 LAB_PACKAGES = ("jupyterlab", "ipywidgets")
 
 
@@ -27,11 +26,16 @@ def run(_: argparse.Namespace, out: TextIO) -> int:
     )
     print("\nAll commands need", file=out)
     missing = sum([not _report(name, partial(_package, name, "make setup"), out) for name in PACKAGES])
-    print("\nReports and studies need", file=out)
+    print("\nRecords, reports and studies need", file=out)
     missing += sum([not _report(name, partial(_package, name, "make setup"), out) for name in REPORT_PACKAGES])
     print("\nJupyterLab needs", file=out)
     for name in LAB_PACKAGES:
         _report(name, partial(_package, name, "make lab"), out)
+    if missing:
+        print("\nWhat studies need besides is checked once these are installed", file=out)
+        return 1
+    from meshtrial.testbed.local import apps, host  # they need these packages
+
     print("\nLocal studies need", file=out)
     if _report("Linux with /proc", _host, out):
         _report("idle cores", host.advice, out)
@@ -61,6 +65,8 @@ def _report(name: str, ask: Callable[[], str], out: TextIO) -> bool:
 
 
 def _host() -> str:
+    from meshtrial.testbed.local import host
+
     host.require()
     return ""
 

@@ -19,8 +19,7 @@ from meshtrial.compare.formats import read_file
 from meshtrial.compare.formats.latencies import Pool, Poolable, Requests, pooled
 from meshtrial.compare.runs import Run
 from meshtrial.errors import UsageError
-from meshtrial.load.accesslog import CLOCK_S, read_access_log
-from meshtrial.load.files import InputFileError
+from meshtrial.load.files import CLOCK_S, InputFileError
 from meshtrial.load.recorded import Recorded, differences, merge_results
 from meshtrial.load.result import FortioResult
 from meshtrial.load.settings import LoadSettings
@@ -153,6 +152,8 @@ def _pool(part: Recorded, folder: Path) -> Pool:
     if isinstance(part, Poolable):
         return part.pool
     if part.settings is None:  # only an access log contains no settings
+        from meshtrial.load.accesslog import read_access_log  # needs polars, which results do not
+
         return Requests(read_access_log(part.path).filter("ok")["latency_s"].to_numpy(), CLOCK_S)
     raise UsageError(
         f"{paths.display_path(folder)}: {part.kind} files cannot be merged because they contain only percentiles; "

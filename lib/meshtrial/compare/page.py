@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-import polars as pl
 from matplotlib.figure import Figure as Canvas
 
 from meshtrial.compare.analysis import Outcome
 from meshtrial.compare.runs import Run
 from meshtrial.compare.text import contrasts, method_sentence, notes, title
 from meshtrial.design.responses import Response
+from meshtrial.lazy import pl
 from meshtrial.report import Fragment, sheet, wording
 from meshtrial.report.figure import Figure
 from meshtrial.report.figures.forest import forest_of

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from meshtrial.compare import checks, files, tables
+from meshtrial.compare import checks, files
 from meshtrial.compare.analysis import Outcome, analyse
 from meshtrial.compare.runs import Run, Sample, refuse
 from meshtrial.design.parameters import split_list
@@ -103,6 +103,8 @@ def _from_files(request: Request) -> dict[str, list[Run]]:
 
 
 def _from_table(request: Request, table: Path) -> tuple[Mapping[str, list[Run]], tuple[Response, ...]]:
+    from meshtrial.compare import tables  # needs polars, which files do not
+
     by_treatment, responses = tables.read_table(table, request.where)
     judged = tuple(response for response in responses.values() if response.kind != "quality")
     if not judged:

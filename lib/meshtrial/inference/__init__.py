@@ -12,8 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import polars as pl
-
 from meshtrial import paths, stats
 from meshtrial.design.migration import current_responses, current_row
 from meshtrial.design.plan import ATTEMPTS, Plan
@@ -21,7 +19,8 @@ from meshtrial.design.responses import REGISTRY
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.inference.diagnosis import same_versions, varying_versions
 from meshtrial.inference.rows import LoadFamilies
-from meshtrial.records.columns import VERDICTS, kinds, read_frame, verdict_frame
+from meshtrial.lazy import pl
+from meshtrial.records.columns import VERDICTS, Kinds, read_frame, verdict_frame
 from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
 from meshtrial.records.parts import session_of_block
 from meshtrial.records.schema import RunRecord, VerdictRow
@@ -112,7 +111,7 @@ def read_runs(store: StudyStore) -> pl.DataFrame:
 
 def read_verdict_frame(store: StudyStore) -> pl.DataFrame:
     """Read ``verdicts.parquet``."""
-    return _read_table(store, "verdicts.parquet", kinds(VERDICTS))
+    return _read_table(store, "verdicts.parquet", Kinds(VERDICTS))
 
 
 def _read_table(store: StudyStore, name: str, schema: Mapping[str, Any]) -> pl.DataFrame:

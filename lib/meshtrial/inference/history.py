@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 
 from meshtrial import stats
 from meshtrial.inference.between import Between, Effect
+from meshtrial.lazy import pl
 from meshtrial.records.dataset import StudyData
 
 TIME, ATTRIBUTES = "time", ("study", "plan")

@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import polars as pl
 
 from meshtrial import stats
 from meshtrial.design.plan import Plan
@@ -17,6 +16,7 @@ from meshtrial.design.responses import REGISTRY, Response, applies
 from meshtrial.design.study import NO_MESH, Contrast, Study
 from meshtrial.inference.diagnosis import diagnose_family
 from meshtrial.inference.values import FloatArray, LoadBlocks
+from meshtrial.lazy import pl
 from meshtrial.margin import Margin
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow

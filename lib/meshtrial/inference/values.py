@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
+from meshtrial.lazy import pl
 from meshtrial.records.dataset import StudyData
 from meshtrial.vocabulary import Scale
 

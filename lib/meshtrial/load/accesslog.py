@@ -18,7 +18,6 @@ import polars as pl
 
 from meshtrial.load.files import GZIP_MAGIC, LONGEST_S, InputFileError, excerpt, read_bytes
 
-CLOCK_S = 1e-6
 _OVERLAP_SLACK_NS = 1_000_000
 SCHEMA: dict[str, pl.DataType] = {
     "thread": pl.Int32(),

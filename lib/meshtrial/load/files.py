@@ -21,6 +21,7 @@ from meshtrial.errors import RecordError, UsageError
 from meshtrial.typed import shortened
 
 GZIP_MAGIC = b"\x1f\x8b"
+CLOCK_S = 1e-6  # the resolution of fortio's access log
 LONGEST_S = 1e6  # no answer takes eleven days
 # A request log compresses to between a tenth and a thirtieth; a file that unpacks to much more is no result.
 _MOST_BYTES, _MOST_TIMES = 4 * 2**30, 200

@@ -11,17 +11,19 @@ Limits: ``-offset`` moves the edges and is refused. Nighthawk's export has edges
 work, merging is refused.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from meshtrial.errors import UsageError
-from meshtrial.load.accesslog import CLOCK_S
+from meshtrial.lazy import pl
+from meshtrial.load.files import CLOCK_S
 from meshtrial.load.result import Bucket, ExportedHistogram, FortioResult
 
 # fmt: off

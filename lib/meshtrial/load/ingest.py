@@ -27,8 +27,8 @@ from meshtrial.design.load import ClosedLoop, Load, OpenLoad, SlicedLoad
 from meshtrial.design.responses import QUANTILES, requests_needed
 from meshtrial.errors import RecordError
 from meshtrial.load import failures, quantiles
-from meshtrial.load.accesslog import CLOCK_S, read_access_log
-from meshtrial.load.files import InputFileError
+from meshtrial.load.accesslog import read_access_log
+from meshtrial.load.files import CLOCK_S, InputFileError
 from meshtrial.load.generators import GeneratorOutput
 from meshtrial.load.histogram import crosscheck
 from meshtrial.load.quantiles import merge_requests, successful

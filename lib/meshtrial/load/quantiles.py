@@ -5,17 +5,21 @@ on every request. Nothing is binned, so the quantile asked for is the quantile c
 the alternative). Requests of several generators are pooled; the mean of their quantiles would not be a quantile.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from meshtrial.design.responses import QUANTILES, requests_needed
-from meshtrial.records.columns import REQUESTS, kinds
+from meshtrial.lazy import pl
+from meshtrial.records.columns import REQUESTS, Kinds
 
-COLUMNS = kinds(REQUESTS) | {"code": pl.Categorical()}  # text in files; there are only a few distinct codes
+# Codes are text in files; there are only a few distinct ones.
+COLUMNS = Kinds(REQUESTS | {"code": replace(REQUESTS["code"], type_name="Categorical")})
 
 
 def merge_requests(frames: Sequence[pl.DataFrame], *, slice_index: int = 0) -> pl.DataFrame:

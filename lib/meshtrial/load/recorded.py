@@ -16,8 +16,7 @@ import numpy as np
 from meshtrial.design.responses import QUANTILES
 from meshtrial.errors import UsageError
 from meshtrial.load import histogram, quantiles
-from meshtrial.load.accesslog import CLOCK_S, read_access_log
-from meshtrial.load.files import LONGEST_S, InputFileError, read_bytes
+from meshtrial.load.files import CLOCK_S, LONGEST_S, InputFileError, read_bytes
 from meshtrial.load.result import ExportedHistogram, FortioResult, read_result
 from meshtrial.load.settings import LoadSettings
 
@@ -133,6 +132,8 @@ def merge_results(results: Sequence[FortioResult], sample_floor: float) -> tuple
 
 
 def _from_log(path: Path, sample_floor: float) -> Recorded:
+    from meshtrial.load.accesslog import read_access_log  # needs polars, which results do not
+
     log = read_access_log(path)
     good = log.filter("ok")["latency_s"].to_numpy()
     starts = log["start_unix_ns"].to_numpy()

@@ -1,13 +1,14 @@
 """The columns of every table, declared once, for Parquet files, exports and frames of the public functions."""
 
-from collections.abc import Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-import polars as pl
-
 from meshtrial.errors import RecordError
+from meshtrial.lazy import pl
 from meshtrial.records.schema import RunRecord, VerdictRow
 from meshtrial.typed import shortened
 from meshtrial.vocabulary import VerdictLabel, Warning
@@ -17,86 +18,110 @@ from meshtrial.vocabulary import VerdictLabel, Warning
 class Column:
     """One column."""
 
-    kind: Any  # polars data type
+    type_name: str  # of polars, or a name in `_NESTED`
     unit: str  # empty where there is none; `response` where it is that of the row's response
     meaning: str
 
+    @property
+    def kind(self) -> Any:
+        """The polars data type."""
+        return _NESTED[self.type_name]() if self.type_name in _NESTED else getattr(pl, self.type_name)
 
-_TEXTS = pl.List(pl.String)
+
+@dataclass(frozen=True, eq=False)
+class Kinds(Mapping[str, Any]):
+    """The polars data types of columns by name, looked up when they are asked for: declaring tables needs no polars."""
+
+    described: Mapping[str, Column]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.described[name].kind
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.described)
+
+    def __len__(self) -> int:
+        return len(self.described)
+
+
+_NESTED: dict[str, Callable[[], Any]] = {
+    "List(String)": lambda: pl.List(pl.String),
+    "List(Warning)": lambda: pl.List(pl.Struct({"code": pl.String, "message": pl.String})),
+}
 _RUN: dict[str, Column] = {
     "run_id": Column(
-        pl.String, "", "name of the planned run: load (if the study has several), block, position, treatment"
+        "String", "", "name of the planned run: load (if the study has several), block, position, treatment"
     ),
-    "load": Column(pl.String, "", "label of the load"),
-    "block": Column(pl.Int32, "", "number of the block, from 1; runs of one block are compared with each other"),
-    "position": Column(pl.Int32, "", "position within the block, from 1"),
-    "sequence": Column(pl.Int32, "", "position in the whole plan, from 0"),
-    "treatment": Column(pl.String, "", "data plane and features, e.g. sidecar+mtls"),
-    "app": Column(pl.String, "", "application behind the data plane"),
-    "attempt": Column(pl.Int32, "", "1, or 2 for the only repeat of a failed run, in the same block"),
-    "start_unix_s": Column(pl.Float64, "s", "start of the run, in Unix time"),
-    "valid": Column(pl.Boolean, "", "whether all checks of the load and of the treatment passed"),
-    "included": Column(pl.Boolean, "", "whether the run is used in the inference"),
+    "load": Column("String", "", "label of the load"),
+    "block": Column("Int32", "", "number of the block, from 1; runs of one block are compared with each other"),
+    "position": Column("Int32", "", "position within the block, from 1"),
+    "sequence": Column("Int32", "", "position in the whole plan, from 0"),
+    "treatment": Column("String", "", "data plane and features, e.g. sidecar+mtls"),
+    "app": Column("String", "", "application behind the data plane"),
+    "attempt": Column("Int32", "", "1, or 2 for the only repeat of a failed run, in the same block"),
+    "start_unix_s": Column("Float64", "s", "start of the run, in Unix time"),
+    "valid": Column("Boolean", "", "whether all checks of the load and of the treatment passed"),
+    "included": Column("Boolean", "", "whether the run is used in the inference"),
 }
 RUNS: dict[str, Column] = _RUN | {
-    "deploy_s": Column(pl.Float64, "s", "time from the start of the deployment until it is ready"),
-    "requests": Column(pl.Int64, "", "requests sent in the measured time"),
-    "errors": Column(pl.Int64, "", "requests that failed"),
-    "achieved_rps": Column(pl.Float64, "1/s", "achieved rate of all generators together"),
-    "reasons": Column(_TEXTS, "", "reasons why the run is invalid"),
+    "deploy_s": Column("Float64", "s", "time from the start of the deployment until it is ready"),
+    "requests": Column("Int64", "", "requests sent in the measured time"),
+    "errors": Column("Int64", "", "requests that failed"),
+    "achieved_rps": Column("Float64", "1/s", "achieved rate of all generators together"),
+    "reasons": Column("List(String)", "", "reasons why the run is invalid"),
 }
 RESPONSES: dict[str, Column] = _RUN | {
-    "response": Column(pl.String, "", "name of the response, e.g. latency_p50_s"),
-    "value": Column(pl.Float64, "response", "value of the response in SI base units: seconds, bytes, cores, 1/s"),
-    "bound": Column(pl.Float64, "s", "resolution of a latency from a histogram or a coarse clock"),
+    "response": Column("String", "", "name of the response, e.g. latency_p50_s"),
+    "value": Column("Float64", "response", "value of the response in SI base units: seconds, bytes, cores, 1/s"),
+    "bound": Column("Float64", "s", "resolution of a latency from a histogram or a coarse clock"),
 }
 REQUESTS: dict[str, Column] = {
     "slice": Column(
-        pl.Int32, "", "number of the slice, from 0 (a deployment is measured in slices, interleaved with others)"
+        "Int32", "", "number of the slice, from 0 (a deployment is measured in slices, interleaved with others)"
     ),
-    "generator": Column(pl.Int32, "", "number of the process or pod that sent the request, from 0"),
-    "thread": Column(pl.Int32, "", "number of the generator's connection, from 0"),
-    "iter": Column(pl.Int64, "", "number of the request on its connection, from 0"),
+    "generator": Column("Int32", "", "number of the process or pod that sent the request, from 0"),
+    "thread": Column("Int32", "", "number of the generator's connection, from 0"),
+    "iter": Column("Int64", "", "number of the request on its connection, from 0"),
     "scheduled_start_s": Column(
-        pl.Float64, "s", "scheduled time of sending, after the run's start; null in a closed loop"
+        "Float64", "s", "scheduled time of sending, after the run's start; null in a closed loop"
     ),
-    "actual_start_s": Column(pl.Float64, "s", "time of sending, after the run's start"),
-    "latency_s": Column(pl.Float64, "s", "time from sending to the response"),
+    "actual_start_s": Column("Float64", "s", "time of sending, after the run's start"),
+    "latency_s": Column("Float64", "s", "time from sending to the response"),
     "corrected_latency_s": Column(
-        pl.Float64, "s", "latency, plus the wait if its connection was still busy at the scheduled time"
+        "Float64", "s", "latency, plus the wait if its connection was still busy at the scheduled time"
     ),
-    "ok": Column(pl.Boolean, "", "whether the response was as expected; null if unknown"),
+    "ok": Column("Boolean", "", "whether the response was as expected; null if unknown"),
     "code": Column(
-        pl.String, "", "HTTP status or gRPC status name; without a response, time-out, refused, reset or no answer"
+        "String", "", "HTTP status or gRPC status name; without a response, time-out, refused, reset or no answer"
     ),
     "imputed": Column(
-        pl.Boolean, "", "whether the request was scheduled but never sent; its corrected latency is an estimate"
+        "Boolean", "", "whether the request was scheduled but never sent; its corrected latency is an estimate"
     ),
 }
 SERIES: dict[str, Column] = {
     "slice": Column(
-        pl.Int32, "", "number of the slice, from 0 (a deployment is measured in slices, interleaved with others)"
+        "Int32", "", "number of the slice, from 0 (a deployment is measured in slices, interleaved with others)"
     ),
-    "second": Column(pl.Int32, "s", "second after the start of the slice, from 0"),
-    "component": Column(pl.String, "", "component of the deployment; empty for measures of the requests"),
+    "second": Column("Int32", "s", "second after the start of the slice, from 0"),
+    "component": Column("String", "", "component of the deployment; empty for measures of the requests"),
     "measure": Column(
-        pl.String,
+        "String",
         "",
         "of requests: sent, failed, failed KIND, p50_s, p90_s, p99_s; of components: cpu_cores, memory_bytes",
     ),
     "value": Column(
-        pl.Float64, "", "value in the measure's unit; a quantile is that of the requests sent in this second"
+        "Float64", "", "value in the measure's unit; a quantile is that of the requests sent in this second"
     ),
 }
-_KINDS: dict[Any, Any] = {
-    str: pl.String,
-    VerdictLabel: pl.String,
-    bool: pl.Boolean,
-    int: pl.Int64,
-    float: pl.Float64,
-    int | None: pl.Int64,
-    float | None: pl.Float64,
-    tuple[Warning, ...]: pl.List(pl.Struct({"code": pl.String, "message": pl.String})),
+_KINDS: dict[Any, str] = {
+    str: "String",
+    VerdictLabel: "String",
+    bool: "Boolean",
+    int: "Int64",
+    float: "Float64",
+    int | None: "Int64",
+    float | None: "Float64",
+    tuple[Warning, ...]: "List(Warning)",
 }
 
 
@@ -116,14 +141,9 @@ FRAMES: dict[str, dict[str, Column]] = {
 }
 
 
-def kinds(described: Mapping[str, Column]) -> dict[str, Any]:
-    """Return the columns' types by name."""
-    return {name: one.kind for name, one in described.items()}
-
-
-def kinds_of(row: type) -> dict[str, Any]:
+def kinds_of(row: type) -> Kinds:
     """Return the types of the columns that a dataclass's fields become."""
-    return {name: _KINDS[hint] for name, hint in get_type_hints(row).items()}
+    return Kinds({name: Column(_KINDS[hint], "", "") for name, hint in get_type_hints(row).items()})
 
 
 def run_columns(run: RunRecord, included: bool) -> dict[str, Any]:
@@ -134,7 +154,7 @@ def run_columns(run: RunRecord, included: bool) -> dict[str, Any]:
 
 def frame_of(rows: Sequence[Mapping[str, Any]], described: Mapping[str, Column]) -> pl.DataFrame:
     """Return rows as a frame of exactly these columns."""
-    return pl.DataFrame({name: [row[name] for row in rows] for name in described}, schema=kinds(described))
+    return pl.DataFrame({name: [row[name] for row in rows] for name in described}, schema=Kinds(described))
 
 
 def verdict_frame(rows: Sequence[VerdictRow]) -> pl.DataFrame:

@@ -1,21 +1,22 @@
 """A recorded study, read back completely, from which statistics and reports are made."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from meshtrial.design.plan import Plan
 from meshtrial.errors import RecordError, UsageError
+from meshtrial.lazy import pl
 from meshtrial.records import packed, series
-from meshtrial.records.columns import RESPONSES, kinds, read_frame
+from meshtrial.records.columns import RESPONSES, Kinds, read_frame
 from meshtrial.records.schema import RunRecord, VerdictRow, run_folder
 from meshtrial.records.tables import Inclusion, include
 
-RUNS_SCHEMA = kinds(RESPONSES)
+RUNS_SCHEMA = Kinds(RESPONSES)
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,17 @@ It is small enough to be kept where the requests are not. Quantiles of a second 
 averaged to a quantile of the run.
 """
 
+from __future__ import annotations
+
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import polars as pl
-
-from meshtrial.records.columns import SERIES, kinds
+from meshtrial.lazy import pl
+from meshtrial.records.columns import SERIES, Kinds
 
 FILE = "series.parquet"
-COLUMNS = kinds(SERIES)
+COLUMNS = Kinds(SERIES)
 QUANTILES = {"p50_s": 0.5, "p90_s": 0.9, "p99_s": 0.99}
 # Requests that must lie beyond a quantile of one second, so that it differs from the largest latency.
 _BEYOND = 5

@@ -22,10 +22,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
-import polars as pl
-
 from meshtrial.design.plan import Plan, PlannedRun
 from meshtrial.errors import RecordError, UsageError, writing
+from meshtrial.lazy import pl
 from meshtrial.records import packed, parts, series
 from meshtrial.records.columns import kinds_of, write_requests
 from meshtrial.records.schema import TEMPORARY, ComponentUsage, RunRecord, run_folder

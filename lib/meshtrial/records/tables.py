@@ -11,14 +11,15 @@ load generator passed its checks on a machine without foreign load. Such a run i
 select the first attempt that is good enough. Its latency ranks behind every other of its block.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-
-import polars as pl
 
 from meshtrial.design.load import CapacitySearch, Load, Ramp
 from meshtrial.design.plan import Plan
 from meshtrial.errors import RecordError
+from meshtrial.lazy import pl
 from meshtrial.records.columns import RESPONSES, frame_of, run_columns
 from meshtrial.records.schema import RATE_GATES, RunRecord
 from meshtrial.typed import shortened

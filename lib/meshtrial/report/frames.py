@@ -8,10 +8,9 @@ from functools import cached_property
 from statistics import multimode
 from typing import Any
 
-import polars as pl
-
 from meshtrial.design.load import CapacitySearch
 from meshtrial.design.responses import REGISTRY
+from meshtrial.lazy import pl
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord, VerdictRow
 from meshtrial.report import palette, wording

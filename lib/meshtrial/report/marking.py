@@ -9,8 +9,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, TypeVar
 
-import polars as pl
-
+from meshtrial.lazy import pl
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, wording
