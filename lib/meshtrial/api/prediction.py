@@ -9,7 +9,7 @@ from pathlib import Path
 from meshtrial.api.study import RecordedStudy, open_study
 from meshtrial.design.system import System, read_system
 from meshtrial.errors import UsageError
-from meshtrial.prediction import Prediction, options, page, predict_all
+from meshtrial.prediction import Options, Prediction, page, predict_all
 from meshtrial.report import Fragment
 from meshtrial.report.figure import Figure
 from meshtrial.report.markup import Displayable, Form, join
@@ -116,14 +116,6 @@ def predict(
         raise UsageError("studies is empty; name at least one recorded study, such as one of building_blocks")
     read = system if isinstance(system, System) else read_system(Path(system))
     recorded = [one if isinstance(one, RecordedStudy) else open_study(one) for one in studies]
-    given = options(
-        core_hour=core_hour,
-        gib_hour=gib_hour,
-        request_cores=request_cores,
-        request_gib=request_gib,
-        nodes=nodes,
-        app_cpu_us=app_cpu_us,
-        model_error=model_error,
-    )
-    found = predict_all(read, [one.data for one in recorded], treatment, against, **given)
+    options = Options(core_hour, gib_hour, request_cores, request_gib, nodes, app_cpu_us, model_error)
+    found = predict_all(read, [one.data for one in recorded], treatment, against, options)
     return PredictedSystem(read, found, currency)

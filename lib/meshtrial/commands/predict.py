@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import TextIO
@@ -18,9 +19,6 @@ examples:
   meshtrial predict calls.csv --from MONDAY --core-hour 0.04 --gib-hour 0.005
 
 docs/how-to/your-system.md describes the system file."""
-
-# The options that are arguments of `meshtrial.prediction.options`.
-NUMBERS = ("core_hour", "gib_hour", "request_cores", "request_gib", "nodes", "app_cpu_us", "model_error")
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -57,13 +55,13 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
     from meshtrial.design.system import read_system
     from meshtrial.inference import read_study
-    from meshtrial.prediction import options, page, predict_all
+    from meshtrial.prediction import Options, page, predict_all
     from meshtrial.records.store import StudyStore
 
-    given = options(**{name: getattr(arguments, name) for name in NUMBERS})
+    options = Options(**{one.name: getattr(arguments, one.name) for one in fields(Options)})
     system = read_system(arguments.system)
     records = [read_study(StudyStore.open(path.resolve())) for path in arguments.studies]
-    found = predict_all(system, records, arguments.treatment, arguments.against, **given)
+    found = predict_all(system, records, arguments.treatment, arguments.against, options)
     if arguments.json is not None:
         with writing(arguments.json, UsageError):
             page.write(arguments.json, arguments.system, found)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -33,6 +32,7 @@ from meshtrial.prediction.resources import (
 )
 from meshtrial.records.dataset import StudyData
 
+ALPHA = 0.05  # of every interval
 PERCENTILES = {one.key: one.q for one in MARKED if one.q <= 0.99}
 
 
@@ -54,16 +54,36 @@ class PathLatency:
 
 
 @dataclass(frozen=True)
-class Requested:
-    """What each proxy requests of the scheduler: Istio's default is 0.1 cores and 0.125 GiB (istio/istio#17045)."""
+class Options:
+    """What a prediction may be given besides studies; 0 means that it is not given."""
 
-    cores: float
-    gib: float
+    core_hour: float = 0.0  # prices, without which no money is shown
+    gib_hour: float = 0.0
+    # What each proxy requests of the scheduler: Istio's default is 0.1 cores and 0.125 GiB (istio/istio#17045)
+    request_cores: float = 0.0
+    request_gib: float = 0.0
+    nodes: int = 0  # by default that of the studies
+    # CPU per request of the studies' application on the target, at the highest measured rate. CPU is multiplied by its
+    # ratio to that of the studies' baseline.
+    app_cpu_us: float = 0.0
+    model_error: float = 0.0  # standard deviation of measured over predicted amounts
 
     def __post_init__(self) -> None:
-        for name in ("cores", "gib"):
+        for name in ("request_cores", "request_gib", "nodes", "app_cpu_us"):
             if not 0 <= getattr(self, name) <= 1e6:
-                raise UsageError(f"requested {name} = {getattr(self, name):g}: must be 0 or more")
+                raise UsageError(f"{name} = {getattr(self, name):g}: must be 0 or more")
+        if not 0 <= self.model_error < 1:
+            raise UsageError(f"model_error = {self.model_error:g}: must be a share from 0 to 1, such as 0.08")
+        if (self.request_cores or self.request_gib) and not self.prices:
+            raise UsageError("what proxies request is shown as money: give the prices core_hour and gib_hour too")
+
+    @property
+    def prices(self) -> Prices | None:
+        """The prices; None if there are none."""
+        return Prices(self.core_hour, self.gib_hour) if self.core_hour or self.gib_hour else None
+
+
+_NOTHING_GIVEN = Options()
 
 
 @dataclass(frozen=True)
@@ -96,82 +116,39 @@ class Prediction:
 
 
 def predict(
-    system: System,
-    records: Sequence[StudyData],
-    treatment: str,
-    baseline: str = "",
-    *,
-    prices: Prices | None = None,
-    requested: Requested | None = None,
-    nodes: int | None = None,
-    app_cpu_us: float | None = None,
-    model_error: float = 0.0,
-    alpha: float = 0.05,
+    system: System, records: Sequence[StudyData], treatment: str, baseline: str = "", options: Options = _NOTHING_GIVEN
 ) -> Prediction:
     """Predict what a treatment adds, compared with a baseline (by default that of the first study).
-
-    ``app_cpu_us`` is the CPU per request of the studies' application on the target, at the highest measured rate. CPU
-    is multiplied by its ratio to that of the studies' baseline. ``nodes`` is by default that of the studies.
-    ``model_error`` is the standard deviation of measured over predicted amounts.
 
     UsageError if no study has both treatments, or the studies cannot be used together.
     """
     if not records:
         raise UsageError("no study is given; name the folder of at least one recorded study")
-    if nodes is not None and nodes < 1:
-        raise UsageError(f"nodes = {nodes}: must be 1 or more")
-    if app_cpu_us is not None and not app_cpu_us > 0:
-        raise UsageError(f"app_cpu_us = {app_cpu_us:g}: must be more than 0")
-    if not 0 <= model_error < 1:
-        raise UsageError(f"model_error = {model_error:g}: must be a share from 0 to 1, such as 0.08")
     baseline = baseline or records[0].plan.study.baseline.name
     if treatment == baseline:
         raise UsageError(f"{treatment}: is compared with itself; name another treatment or baseline")
-    studies = usable(records, treatment, baseline)
-    return _Predicting(system, records, studies, treatment, baseline, nodes, app_cpu_us, model_error, alpha).all(
-        prices, requested
-    )
-
-
-def options(
-    *,
-    core_hour: float = 0.0,
-    gib_hour: float = 0.0,
-    request_cores: float = 0.0,
-    request_gib: float = 0.0,
-    nodes: int = 0,
-    app_cpu_us: float = 0.0,
-    model_error: float = 0.0,
-) -> dict[str, Any]:
-    """Return the further arguments of `predict` from plain numbers, of which 0 means that one is not given."""
-    prices = Prices(core_hour, gib_hour) if core_hour or gib_hour else None
-    requested = Requested(request_cores, request_gib) if request_cores or request_gib else None
-    if requested and not prices:
-        raise UsageError("what proxies request is shown as money: give the prices core_hour and gib_hour too")
-    return {
-        "prices": prices,
-        "requested": requested,
-        "nodes": nodes or None,
-        "app_cpu_us": app_cpu_us or None,
-        "model_error": model_error,
-    }
+    return _Predicting(system, records, usable(records, treatment, baseline), treatment, baseline, options).all()
 
 
 def predict_all(
-    system: System, records: Sequence[StudyData], treatment: str = "", baseline: str = "", **given: Any
+    system: System,
+    records: Sequence[StudyData],
+    treatment: str = "",
+    baseline: str = "",
+    options: Options = _NOTHING_GIVEN,
 ) -> tuple[Prediction, ...]:
     """Predict one treatment, or every treatment of the studies that can be compared with the baseline.
 
-    ``given`` are further arguments of `predict`. UsageError as there, and if no treatment can be compared.
+    UsageError as `predict`, and if no treatment can be compared.
     """
     if treatment or not records:
-        return (predict(system, records, treatment, baseline, **given),)
+        return (predict(system, records, treatment, baseline, options),)
     baseline = baseline or records[0].plan.study.baseline.name
     named = dict.fromkeys(one.name for data in records for one in data.plan.study.treatments if not one.twin)
     found = [name for name in named if name != baseline and any(building_blocks(d, name, baseline) for d in records)]
     if not found:
         found = [next((name for name in named if name != baseline), baseline)]  # which is refused with the reason
-    return tuple(predict(system, records, name, baseline, **given) for name in found)
+    return tuple(predict(system, records, name, baseline, options) for name in found)
 
 
 @dataclass(frozen=True)
@@ -181,15 +158,13 @@ class _Predicting:
     studies: tuple[BuildingBlocks, ...]
     treatment: str
     baseline: str
-    nodes: int | None
-    app_cpu_us: float | None
-    model_error: float
-    alpha: float
+    options: Options
 
-    def all(self, prices: Prices | None, requested: Requested | None) -> Prediction:
+    def all(self) -> Prediction:
+        options, prices = self.options, self.options.prices
         layout = Layout.of(self.system)
         speed = self._speed()
-        cpu = added_cpu(layout, self.studies, self.nodes)
+        cpu = added_cpu(layout, self.studies, options.nodes)
         services = {name: self._service(place, name, cpu, speed) for place, name in enumerate(layout.names)}
         has_any = len(cpu.reasons) < len(layout.names)
         cores = self._total(cpu, speed) if has_any else None
@@ -205,8 +180,8 @@ class _Predicting:
             ]
             month = _sum_of([one.scaled(price) for price, amounts in parts for one in amounts])
         month_requested = None
-        if prices and requested:
-            each = prices.core_hour * requested.cores + prices.gib_hour * requested.gib
+        if options.request_cores or options.request_gib:
+            each = options.core_hour * options.request_cores + options.gib_hour * options.request_gib
             month_requested = (proxies + nodes - sum(others)) * HOURS_A_MONTH * each
         return Prediction(
             self.treatment,
@@ -224,13 +199,13 @@ class _Predicting:
             {name: self._path(name, layout) for name in self.system.paths},
             tuple(one.name for one in self.studies),
             sum(len(one.blocks) for one in self.studies),
-            1 - self.alpha,
+            1 - ALPHA,
             self._are_sessions() and len(self.studies) > 2,
             self._assumptions(configured),
         )
 
     def _combined(self, parts: Sequence[FloatArray]) -> Estimate:
-        return combined(parts, self.alpha, self.model_error, self._are_sessions())
+        return combined(parts, ALPHA, self.options.model_error, self._are_sessions())
 
     def _are_sessions(self) -> bool:
         """Return whether every study measured the same loads, so that each predicts the whole alone."""
@@ -244,14 +219,14 @@ class _Predicting:
     def _nodes_of(self, which: int) -> int:
         """Return how many proxies of nodes the treatment (0) or the baseline (1) has."""
         of_nodes = [rung for one in self.studies for rung in one.rungs if rung.proxy_bytes[which, NODE].any()]
-        return (self.nodes or max(rung.nodes for rung in of_nodes)) if of_nodes else 0
+        return (self.options.nodes or max(rung.nodes for rung in of_nodes)) if of_nodes else 0
 
     def _speed(self) -> float:
         """Return the CPU per request on the target over that in the studies."""
-        if self.app_cpu_us is None:
+        if not self.options.app_cpu_us:
             return 1.0
         top = [max(one.rungs, key=lambda rung: rung.rps).cpu_s[1, APP].mean() for one in self.studies]
-        return self.app_cpu_us * 1e-6 / float(np.mean(top))
+        return self.options.app_cpu_us * 1e-6 / float(np.mean(top))
 
     def _total(self, added: Added, factor: float = 1.0) -> Estimate:
         ends = [self._combined([factor * part.sum(axis=0) for part in end]) for end in (added.lowest, added.highest)]
@@ -270,7 +245,7 @@ class _Predicting:
 
     def _memory(self, layout: Layout) -> tuple[Estimate | None, str, bool]:
         """Return the proxies' memory, why it has no number, and whether the configuration of all services is in it."""
-        added = added_memory(layout, self.studies, self.nodes)
+        added = added_memory(layout, self.studies, self.options.nodes)
         if added.reasons:
             name, reason = next(iter(added.reasons.items()))
             return None, f"{reason} ({name})", False
@@ -287,7 +262,8 @@ class _Predicting:
                 parts += [sign * proxies * len(layout.names) * slope / len(slopes) for slope in slopes]
             else:
                 is_complete = False
-        return (combined(parts, self.alpha, self.model_error) if is_complete else self._total(added)), "", is_complete
+        memory = combined(parts, ALPHA, self.options.model_error) if is_complete else self._total(added)
+        return memory, "", is_complete
 
     def _control_plane(self, speed: float) -> tuple[Estimate, Estimate]:
         cores, held = [], []
@@ -357,18 +333,18 @@ class _Predicting:
         Without proxies the rates are those of the other treatment.
         """
         own = which if self._has_sidecars(which) or self._nodes_of(which) else 1 - which
-        of_nodes = None if self._has_sidecars(own) else node_weights_of(layout, ladder, self.nodes)
+        of_nodes = None if self._has_sidecars(own) else node_weights_of(layout, ladder, self.options.nodes)
         return of_nodes or rate_weights(layout.proxy_rps[ends], ladder.rates)
 
     def _assumptions(self, is_configured: bool) -> tuple[str, ...]:
         """Return in sentences what the numbers suppose."""
         lines = ["Each proxy's CPU per request depends on its own rate and is that of a single hop at this rate."]
-        if self.app_cpu_us is None:
+        if not self.options.app_cpu_us:
             lines.append("The target runs as fast as the machine of the studies.")
         else:
             lines.append(
-                f"CPU was multiplied by {self._speed():.3g}: the studies' application takes {self.app_cpu_us:g} us "
-                "per request on the target. Latencies were not."
+                f"CPU was multiplied by {self._speed():.3g}: the studies' application takes "
+                f"{self.options.app_cpu_us:g} us per request on the target. Latencies were not."
             )
         if self.system.paths:
             lines.append("Hops of a path are independent, and each service does the same with and without the mesh.")
@@ -379,7 +355,7 @@ class _Predicting:
             )
         if not (self._are_sessions() and len(self.studies) > 2):
             lines.append("Intervals are of the blocks; three studies of equal design would add the spread of sessions.")
-        if not self.model_error:
+        if not self.options.model_error:
             lines.append("The model's own error is not in the intervals.")
         return tuple(lines)
 

@@ -132,7 +132,7 @@ class Added:
                 part[place] = 0.0
 
 
-def added_cpu(layout: Layout, studies: Sequence[BuildingBlocks], nodes: int | None) -> Added:
+def added_cpu(layout: Layout, studies: Sequence[BuildingBlocks], nodes: int) -> Added:
     """Return the cores that data plane and application take more, by service."""
     added = Added.nothing(len(layout.names), studies)
     refused: list[tuple[NDArray[np.bool_], str]] = []
@@ -167,7 +167,7 @@ def _ends(layout: Layout, calls: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return found
 
 
-def node_weights_of(layout: Layout, ladder: Ladder, nodes: int | None) -> Weights | None:
+def node_weights_of(layout: Layout, ladder: Ladder, nodes: int) -> Weights | None:
     """Return the weights of the rate of each node's proxy, which both ends of a call pass; None without any."""
     count = max(rung.nodes for *_, rung in ladder.rungs)
     if not count:
@@ -241,7 +241,7 @@ def body_slopes(
     return found, largest
 
 
-def added_memory(layout: Layout, studies: Sequence[BuildingBlocks], nodes: int | None) -> Added:
+def added_memory(layout: Layout, studies: Sequence[BuildingBlocks], nodes: int) -> Added:
     """Return the bytes that proxies hold, by service; those of nodes' proxies are in an additional last row."""
     n = len(layout.names)
     added = Added.nothing(n + 1, studies)

@@ -20,8 +20,8 @@ from unit.prediction.single_hops import (
 from meshtrial import prediction
 from meshtrial.design.system import Call, CallStep, Parallel, Service, System
 from meshtrial.errors import UsageError
-from meshtrial.inference.money import HOURS_A_MONTH, Prices
-from meshtrial.prediction import Requested, predict
+from meshtrial.inference.money import HOURS_A_MONTH
+from meshtrial.prediction import Options, predict
 
 US = 1e-6
 
@@ -107,13 +107,14 @@ def test_the_difference_of_two_treatments_is_taken_within_blocks():
 
 
 def test_a_call_passes_the_proxies_of_two_nodes():
-    found = predict(chain(100, 100), [recorded({"node-proxy": node_proxy})], "node-proxy", nodes=2)
+    found = predict(chain(100, 100), [recorded({"node-proxy": node_proxy})], "node-proxy", options=Options(nodes=2))
     assert found.cores.value == pytest.approx(200 * 80 * US)
     assert found.services["b"].cores.value == pytest.approx(100 * 80 * US)
     assert (found.proxies, found.nodes) == (0, 2)
     assert found.memory_bytes.value == pytest.approx(2 * 10 * MIB)
     # On 20 nodes each proxy has a tenth of the rate, which is below the measured ones.
-    assert predict(chain(100, 100), [recorded({"node-proxy": node_proxy})], "node-proxy", nodes=20).cores.value is None
+    spread = predict(chain(100, 100), [recorded({"node-proxy": node_proxy})], "node-proxy", options=Options(nodes=20))
+    assert spread.cores.value is None
 
 
 def test_proxies_of_nodes_on_one_machine_are_two_components():
@@ -128,7 +129,7 @@ def test_proxies_of_nodes_on_one_machine_are_two_components():
 
 def test_sidecars_are_compared_with_proxies_of_nodes():
     data = recorded({"sidecar": sidecars, "node-proxy": node_proxy})
-    found = predict(chain(100), [data], "node-proxy", "sidecar", prices=Prices(0.04, 0), requested=Requested(0.1, 0))
+    found = predict(chain(100), [data], "node-proxy", "sidecar", Options(core_hour=0.04, request_cores=0.1))
     assert found.cores.value == pytest.approx(100 * (80 - 500) * US)
     assert (found.proxies, found.nodes) == (0, 2)
     assert found.memory_bytes.value == pytest.approx((2 * 10 - 2 * 40) * MIB)
@@ -182,15 +183,14 @@ def test_money_is_cores_and_memory_times_prices():
         chain(100),
         [recorded({"sidecar": sidecars})],
         "sidecar",
-        prices=Prices(0.04, 0.005),
-        requested=Requested(0.1, 0.125),
+        options=Options(core_hour=0.04, gib_hour=0.005, request_cores=0.1, request_gib=0.125),
     )
     assert found.month.value == pytest.approx(HOURS_A_MONTH * (0.04 * 100 * 500 * US + 0.005 * 80 / 1024))
     assert found.month_requested == pytest.approx(HOURS_A_MONTH * 2 * (0.04 * 0.1 + 0.005 * 0.125))
 
 
 def test_another_machine_is_reached_through_the_applications_cpu():
-    found = predict(chain(100), [recorded({"sidecar": sidecars})], "sidecar", app_cpu_us=2 * APP_US)
+    found = predict(chain(100), [recorded({"sidecar": sidecars})], "sidecar", options=Options(app_cpu_us=2 * APP_US))
     assert found.cores.value == pytest.approx(2 * 100 * 500 * US)
     assert any("multiplied by 2" in line for line in found.assumptions)
 
@@ -217,7 +217,7 @@ def test_three_equal_studies_give_the_interval_of_another_session():
 
 def test_the_models_own_error_widens_every_interval():
     data = [recorded({"sidecar": sidecars})]
-    found = predict(chain(100), data, "sidecar", model_error=0.1)
+    found = predict(chain(100), data, "sidecar", options=Options(model_error=0.1))
     assert found.cores.high - found.cores.value == pytest.approx(0.1 * 1.96 * found.cores.value, rel=1e-3)
     assert "own error" not in " ".join(found.assumptions)
 
@@ -271,12 +271,15 @@ def test_paths_without_a_distribution_say_why():
     [
         ({"treatment": "linkerd"}, "no study has complete blocks of linkerd and none"),
         ({"treatment": "none"}, "compared with itself"),
-        ({"treatment": "sidecar", "nodes": 0}, "nodes = 0"),
-        ({"treatment": "sidecar", "app_cpu_us": 0.0}, "app_cpu_us = 0"),
-        ({"treatment": "sidecar", "model_error": 8.0}, "model_error = 8"),
         ({"treatment": "sidecar", "records": []}, "no study is given"),
     ],
 )
 def test_what_cannot_be_predicted_is_refused_in_one_line(given, part):
     with pytest.raises(UsageError, match=part):
         predict(**{"system": chain(100), "records": [recorded({"sidecar": sidecars})]} | given)
+
+
+@pytest.mark.parametrize("given", [{"nodes": -1}, {"app_cpu_us": -1.0}, {"model_error": 8.0}, {"request_cores": 0.1}])
+def test_impossible_options_are_refused_in_one_line(given):
+    with pytest.raises(UsageError):
+        Options(**given)
