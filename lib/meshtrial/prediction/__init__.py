@@ -18,7 +18,7 @@ from meshtrial.errors import UsageError
 from meshtrial.inference.money import GIB, HOURS_A_MONTH, Prices
 from meshtrial.inference.values import FloatArray
 from meshtrial.prediction import latency
-from meshtrial.prediction.blocks import APP, NODE, PROBABILITIES, BuildingBlocks, Rung, building_blocks, usable
+from meshtrial.prediction.blocks import APP, CALLER, NODE, PROBABILITIES, BuildingBlocks, Rung, building_blocks, usable
 from meshtrial.prediction.ranges import FARTHEST, Estimate, Weights, combined, envelope, rate_weights
 from meshtrial.prediction.resources import (
     SMALL_BODY_BYTES,
@@ -28,6 +28,7 @@ from meshtrial.prediction.resources import (
     added_cpu,
     added_memory,
     configuration_slopes,
+    machine_rps_of,
     node_weights_of,
 )
 from meshtrial.records.dataset import StudyData
@@ -295,8 +296,8 @@ class _Predicting:
 
     def _hop(
         self, pair: tuple[str, str], layout: Layout, group: Sequence[BuildingBlocks], used: list[Rung]
-    ) -> FloatArray:
-        """Return the latencies (2, blocks, probabilities) of a call, and add the rungs they are from to ``used``.
+    ) -> latency.Hop:
+        """Return a call for both treatments (2, blocks), and add the rungs it is from to ``used``.
 
         UsageError with the reason if they are not known.
         """
@@ -309,7 +310,7 @@ class _Predicting:
         if call.request_bytes + call.response_bytes > ladder.body_bytes + SMALL_BODY_BYTES:
             raise UsageError(f"{arrow} has larger bodies than the {ladder.body_bytes} bytes of the measured rates")
         blocks = min(len(one.blocks) for one in group)
-        hop = np.zeros((2, blocks, len(PROBABILITIES)))
+        hop = latency.Hop(np.zeros((2, blocks, len(PROBABILITIES))), np.zeros((2, blocks)))
         for which in (0, 1):
             weights = self._hop_weights(which, layout, ladder, [layout.names.index(end) for end in pair])
             if not weights.is_inside.all():
@@ -323,7 +324,10 @@ class _Predicting:
                         raise UsageError(f"a run at {rung.rps:g} rps failed a check, so its latency ranks last")
                     if (latencies := group[study].latencies(rung)) is None:
                         raise UsageError(f"{group[study].name} has no distribution of its latencies")
-                    hop[which] += shares[place] * latencies[which, :blocks]
+                    hop.latencies[which] += shares[place] * latencies[which, :blocks]
+                    of_caller = rung.cpu_s[which, CALLER, :blocks] + rung.cpu_s[which, NODE, :blocks] / 2
+                    share = weights.nearest[0, place] / ladder.studies_at[place]
+                    hop.sending_s[which] += share * of_caller / 2  # the other half is the response's
                     used.append(rung)
         return hop
 
@@ -334,11 +338,15 @@ class _Predicting:
         """
         own = which if self._has_sidecars(which) or self._nodes_of(which) else 1 - which
         of_nodes = None if self._has_sidecars(own) else node_weights_of(layout, ladder, self.options.nodes)
-        return of_nodes or rate_weights(layout.proxy_rps[ends], ladder.rates)
+        machine_rps = machine_rps_of(layout, self.studies, self.options.nodes)
+        return of_nodes or rate_weights(layout.proxy_rps[ends], ladder.rates, machine_rps)
 
     def _assumptions(self, is_configured: bool) -> tuple[str, ...]:
         """Return in sentences what the numbers suppose."""
-        lines = ["Each proxy's CPU per request depends on its own rate and is that of a single hop at this rate."]
+        busy = "a rate between its proxy's and its node's" if self.options.nodes else "its proxy's own rate"
+        lines = [f"A call costs what a single hop costs at {busy}."]
+        if not self.options.nodes:
+            lines.append("Busy nodes make a call cheaper: give the number of nodes to have it predicted.")
         if not self.options.app_cpu_us:
             lines.append("The target runs as fast as the machine of the studies.")
         else:

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure as Canvas
 from meshtrial.design.generated import PATH, systems_of
 from meshtrial.design.responses import REGISTRY
 from meshtrial.design.study import Contrast, Treatment
-from meshtrial.prediction import predict
+from meshtrial.prediction import Options, predict
 from meshtrial.prediction.ranges import Estimate
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
@@ -87,7 +87,8 @@ def _compared(data: StudyData, records: Sequence[StudyData], contrast: Contrast)
     system = systems_of(data.plan.study.options).get(treatment.app)
     if system is None:
         return []
-    prediction = predict(system, records, _single_hop(treatment), _single_hop(baseline))
+    nodes = len(data.environment.get("testbed", {}).get("nodes") or [""])
+    prediction = predict(system, records, _single_hop(treatment), _single_hop(baseline), Options(nodes=nodes))
     path = prediction.paths[PATH].added.get(_P50)
     rps = system.calls[0].rps
     by_response = {CPU: prediction.cores and prediction.cores.scaled(1 / rps), LATENCY: path}

@@ -64,6 +64,11 @@ class BuildingBlocks:
         """The study's folder."""
         return self.data.path.name
 
+    @property
+    def machines(self) -> int:
+        """How many machines a call passes: one, or two where the cluster has more than one node."""
+        return min(2, len(self.data.environment.get("testbed", {}).get("nodes") or [""]))
+
     def latencies(self, rung: Rung) -> FloatArray | None:
         """Return a rung's latencies (2, blocks, probabilities) in seconds; None where no distribution is recorded."""
         if id(rung) not in self._read:

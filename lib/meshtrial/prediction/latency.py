@@ -2,13 +2,16 @@
 
 Every call has the distribution of a single hop in the studies: proxies, network and the study's application. Between
 two measured rates the latencies of equal probability are interpolated. Calls in sequence are added by convolution,
-those in parallel by the distribution of the largest, both on a grid, block by block. Assumptions: hops are independent
-of each other, and what a service does itself is the same with and without the treatment.
+those in parallel by the distribution of the largest, both on a grid, block by block. The caller's proxy sends
+requests that are made at once one after another, so the last of k waits for k - 1 times what the proxy takes for one.
+Assumptions: hops are independent of each other, and what a service does itself is the same with and without the
+treatment.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,17 +24,34 @@ BINS = 2**13
 Pair = tuple[str, str]
 
 
-def quantiles_of_path(steps: Sequence[Step], hops: Mapping[Pair, FloatArray], qs: Sequence[float]) -> FloatArray:
+@dataclass(frozen=True)
+class Hop:
+    """A call, for both treatments and every block."""
+
+    latencies: FloatArray  # (..., probabilities), in seconds at `PROBABILITIES`
+    sending_s: FloatArray  # (...,): CPU seconds of the caller's proxy for a request without its response
+
+
+@dataclass(frozen=True)
+class _Gridded:
+    masses: FloatArray  # (..., bins)
+    waits: FloatArray  # (...,): steps of the grid that the caller's proxy takes for a request
+
+
+def quantiles_of_path(steps: Sequence[Step], hops: Mapping[Pair, Hop], qs: Sequence[float]) -> FloatArray:
     """Return quantiles (quantiles, ...) in seconds of a path's latency.
 
-    `hops` has the latencies (..., probabilities) of each call at `PROBABILITIES`. The error by the grid is below its
-    step, which is the largest possible latency over `BINS`.
+    The error by the grid is about its step, which is the largest possible latency over `BINS`.
     """
-    step = sum(float(hops[pair][..., -1].max()) for pair in calls_of(steps)) / (BINS - 2)
+    most = [float((hops[pair].latencies[..., -1] + hops[pair].sending_s).max()) for pair in calls_of(steps)]
+    step = sum(most) / (BINS - 2)
     # Bin j has the latencies around j steps, so that sums of bins are not shifted.
     edges: FloatArray = np.linspace(0.5, BINS - 0.5, BINS) * step
-    masses = {pair: _masses(hops[pair], edges) for pair in set(calls_of(steps))}
-    shares = np.cumsum(_sequence(steps, masses), axis=-1)
+    gridded = {
+        pair: _Gridded(_masses(hops[pair].latencies, edges), hops[pair].sending_s / step)
+        for pair in set(calls_of(steps))
+    }
+    shares = np.cumsum(_sequence(steps, gridded), axis=-1)
     rows = shares.reshape(-1, BINS)
     found = [[np.interp(q, np.append(0.0, row), np.append(0.0, edges)) for row in rows] for q in qs]
     return np.array(found).reshape(len(qs), *shares.shape[:-1])
@@ -45,19 +65,27 @@ def _masses(latencies: FloatArray, edges: FloatArray) -> FloatArray:
     return np.diff(np.array(shares), axis=-1, prepend=0.0).reshape(*latencies.shape[:-1], len(edges))
 
 
-def _sequence(steps: Sequence[Step], masses: Mapping[Pair, FloatArray]) -> FloatArray:
+def _sequence(steps: Sequence[Step], gridded: Mapping[Pair, _Gridded]) -> FloatArray:
     total: FloatArray | None = None
     for step in steps:
-        one = masses[step.pair] if isinstance(step, CallStep) else _largest(step.branches, masses)
+        one = gridded[step.pair].masses if isinstance(step, CallStep) else _largest(step.branches, gridded)
         total = one if total is None else _sum(total, one)
     assert total is not None, "a path has steps"
     return total
 
 
-def _largest(branches: Sequence[Sequence[Step]], masses: Mapping[Pair, FloatArray]) -> FloatArray:
-    shares = np.prod([np.cumsum(_sequence(branch, masses), axis=-1) for branch in branches], axis=0)
+def _largest(branches: Sequence[Sequence[Step]], gridded: Mapping[Pair, _Gridded]) -> FloatArray:
+    shares = np.prod([np.cumsum(_sequence(branch, gridded), axis=-1) for branch in branches], axis=0)
     found: FloatArray = np.diff(shares, axis=-1, prepend=0.0)
-    return found
+    first = [gridded[next(calls_of(branch))].waits for branch in branches]
+    return _later(found, (len(branches) - 1) * np.mean(first, axis=0))
+
+
+def _later(masses: FloatArray, waits: FloatArray) -> FloatArray:
+    """Return distributions (..., bins) that are shifted by whole steps (...,)."""
+    source = np.arange(BINS) - np.rint(waits)[..., None].astype(int)
+    shifted: FloatArray = np.where(source >= 0, np.take_along_axis(masses, np.maximum(source, 0), axis=-1), 0.0)
+    return shifted
 
 
 def _sum(one: FloatArray, other: FloatArray) -> FloatArray:

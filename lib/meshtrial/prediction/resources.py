@@ -1,7 +1,7 @@
 """CPU and memory that a treatment adds to a system, as sums over the blocks of the studies.
 
-A proxy's own rate is all that its replica sends and receives. It decides what a request costs there, because wake-ups
-are shared at high rates. A call costs its caller's proxy, its callee's proxy and the nodes' proxies what it cost them
+A proxy's own rate is all that its replica sends and receives. Together with the rate of its machine it decides what a
+request costs there. A call costs its caller's proxy, its callee's proxy and the nodes' proxies what it cost them
 in the studies at that rate. The application's own change is counted with the callee.
 """
 
@@ -136,14 +136,14 @@ def added_cpu(layout: Layout, studies: Sequence[BuildingBlocks], nodes: int) -> 
     """Return the cores that data plane and application take more, by service."""
     added = Added.nothing(len(layout.names), studies)
     refused: list[tuple[NDArray[np.bool_], str]] = []
-    proxy_rps = layout.proxy_rps
+    proxy_rps, machine_rps = layout.proxy_rps, machine_rps_of(layout, studies, nodes)
     for protocol in np.unique(layout.protocol):
         of_protocol = layout.protocol == protocol
         ladder = Ladder.of(studies, str(protocol))
         if ladder is None:
             refused.append((_ends(layout, of_protocol), f"no study measured {protocol}"))
             continue
-        weights = rate_weights(proxy_rps, ladder.rates)
+        weights = rate_weights(proxy_rps, ladder.rates, machine_rps)
         ends = _ends(layout, of_protocol) & layout.has_proxy
         node_weights = node_weights_of(layout, ladder, nodes)
         _add_rates(added, layout, of_protocol, ladder, weights, node_weights)
@@ -165,6 +165,15 @@ def _ends(layout: Layout, calls: NDArray[np.bool_]) -> NDArray[np.bool_]:
     found = np.zeros(len(layout.names), dtype=bool)
     found[layout.caller[calls]] = found[layout.callee[calls]] = True
     return found
+
+
+def machine_rps_of(layout: Layout, studies: Sequence[BuildingBlocks], nodes: int) -> float:
+    """Return the rate of a single hop that makes a machine of the studies as busy as each of the system's nodes is.
+
+    0 if ``nodes`` is 0: not known.
+    """
+    passed = float(np.sum(layout.sums(layout.rps))) / 2
+    return passed * min(one.machines for one in studies) / nodes if nodes else 0.0
 
 
 def node_weights_of(layout: Layout, ladder: Ladder, nodes: int) -> Weights | None:

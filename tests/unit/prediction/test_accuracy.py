@@ -10,7 +10,7 @@ from unit.prediction.single_hops import loads, recorded, sidecars, write_latenci
 
 from meshtrial.design.generated import systems_of
 from meshtrial.design.study import Treatment
-from meshtrial.prediction import predict
+from meshtrial.prediction import Options, predict
 from meshtrial.prediction.accuracy import (
     CPU,
     LATENCY,
@@ -47,7 +47,8 @@ def measured(single_hop):
     plan = planned("prediction", systems="1,2,3", rps=RPS, treatments=f"none,sidecar,{DELAYED}", seed=1)
     rng = np.random.default_rng(2)
     predicted = {
-        name: predict(system, [single_hop], "sidecar") for name, system in systems_of(plan.study.options).items()
+        name: predict(system, [single_hop], "sidecar", options=Options(nodes=1))
+        for name, system in systems_of(plan.study.options).items()
     }
 
     def responses(run):

@@ -22,6 +22,9 @@ from meshtrial.design.system import Call, CallStep, Parallel, Service, System
 from meshtrial.errors import UsageError
 from meshtrial.inference.money import HOURS_A_MONTH
 from meshtrial.prediction import Options, predict
+from meshtrial.prediction.blocks import PROBABILITIES
+from meshtrial.prediction.latency import Hop, quantiles_of_path
+from meshtrial.prediction.ranges import OWN_EXPONENT
 
 US = 1e-6
 
@@ -62,6 +65,16 @@ def test_a_service_outside_has_no_proxy():
     assert found.services["a"].cores.value == 0
     assert found.cores.value == pytest.approx(100 * CALLEE_US[100] * US)
     assert found.memory_bytes.value == pytest.approx(40 * MIB)
+
+
+@pytest.mark.parametrize(("nodes", "machine_rps"), [(0, 100), (1, 500), (2, 250), (50, 100)])
+def test_a_call_costs_less_on_a_busy_node(nodes, machine_rps):
+    data = [recorded({"sidecar": sidecars})]
+    # The calls have 500 rps in all, and a call passes both its proxies on one machine.
+    found = predict(chain(100, 200, 200), data, "sidecar", options=Options(nodes=nodes))
+    read_at = 100**OWN_EXPONENT * machine_rps ** (1 - OWN_EXPONENT)
+    cost_us = np.interp(np.log(read_at), np.log([100, 1000]), [CALLER_US[100], CALLER_US[1000]])
+    assert found.services["a"].cores.value == pytest.approx(100 * cost_us * US)
 
 
 def test_a_study_with_two_applications_is_no_single_hop():
@@ -233,8 +246,17 @@ def test_paths_add_the_quantiles_of_sums(tmp_path):
     found = predict(System({}, calls, paths), [data], "sidecar")
     # Medians of gamma(2): 1.67835, of the larger of two: -ln(1 - sqrt(0.5)) = 1.22795; both times 3 - 1 ms.
     assert found.paths["two"].added["p50"].value == pytest.approx(2 * 1.67835e-3, rel=0.02)
-    assert found.paths["both"].added["p50"].value == pytest.approx(2 * 1.22795e-3, rel=0.02)
+    # The proxy of b, at 300 rps, takes half of 252 us for the first request before it sends the other.
+    assert found.paths["both"].added["p50"].value == pytest.approx(2 * 1.22795e-3 + 126e-6, rel=0.02)
     assert found.paths["two"].added["p99"].value == pytest.approx(2 * 6.63835e-3, rel=0.03)
+
+
+def test_requests_that_are_made_at_once_wait_for_their_callers_proxy():
+    hop = Hop(np.full((1, len(PROBABILITIES)), 1e-3), np.full(1, 2e-4))
+    calls = [CallStep("a", name) for name in "bcd"]
+    steps = (Parallel(tuple((call,) for call in calls)),)
+    (median,) = quantiles_of_path(steps, {call.pair: hop for call in calls}, [0.5])
+    assert median == pytest.approx(1e-3 + 2 * 2e-4, rel=1e-2)
 
 
 def test_a_percentile_needs_enough_requests(tmp_path):
