@@ -78,6 +78,7 @@ UNCALLED = ("scale_out-20261125T203358Z-bfdc5fd2", "scale_out-20261126T033821Z-2
 HELD = ("proxy_largest_memory_bytes", "data_plane_memory_bytes", "control_plane_memory_bytes")
 QUOTED = ("latency_p50_s", "path_cpu_s_per_request")
 CALIBRATION = Path("docs", "reference", "calibration.csv")
+SIGNS = {"at most": "≤", "at least": "≥", "more than": ">", "about": "≈", "exactly": "="}
 # The summary of the error rates: what a row is called, and the checks of the full table that it covers.
 SUMMARY = {
     "false positives": r"false positives: ",
@@ -158,27 +159,14 @@ def schema(text: str) -> str:
 
 def page(text: str) -> str:
     """The description of the data, with the table of the verdicts' columns as they are declared."""
-    units = {"": "", "response": "; in the response's stored unit"}
-    rows = [(f"`{name}`", f"{one.meaning}{units[one.unit]}") for name, one in VERDICTS.items()]
-    return under(text, "### verdicts.json", rows)
-
-
-def words() -> list[tuple[str, str]]:
-    """The verdicts and their meanings; words of one meaning but for a direction share a row."""
-    rows: dict[str, list[str]] = {}
-    for word in VerdictLabel:
-        rows.setdefault(word.standing if word.different else word.meaning, []).append(f"`{word}`")
-    said = {"different": "a difference was shown at the study's error level"}
-    return [(", ".join(names), said.get(meaning, meaning)) for meaning, names in rows.items()]
+    return under(text, "### verdicts.json", [(f"`{name}`", one.meaning) for name, one in VERDICTS.items()])
 
 
 def verdicts(text: str) -> str:
-    """The reference of the verdicts, of the qualifiers of a difference, and of the checks of a study."""
+    """The reference of the qualifiers of a difference, and of the checks of a study."""
     named = [(f"*{name}*", meaning) for name, meaning in QUALIFIERS.items()]
     asked = [asked for kind, asked in KINDS.items() if kind != "limits"]
-    return under(
-        under(under(text, "# Verdicts", words()), "## Qualifiers of a difference", named), "## Six checks", asked
-    )
+    return under(under(text, "## Qualifiers of a difference", named), "## Six checks", asked)
 
 
 def _value(value: object) -> str:
@@ -187,17 +175,21 @@ def _value(value: object) -> str:
 
 
 def parameters(text: str) -> str:
-    """All parameters, with the studies that have them."""
-    found: dict[tuple[str, object, str], list[str]] = {}
+    """All parameters, with the studies that have them; a default of fewer studies follows with their letters."""
+    found: dict[tuple[str, str], dict[str, list[str]]] = {}
     for study, module in STUDIES.items():
         for one in module.SETTINGS.settings.values():
+            meaning, by_profile = re.subn("; (0|empty): set by the profile$", "", one.help.replace("|", "\\|"))
+            default = "profile" if by_profile and not one.default else _value(one.text(one.default))
             allowed = ", ".join(f"`{value}`" for value in one.allowed if value) or one.bounds
-            said = one.help.replace("|", "\\|") + (f"; {allowed}" if allowed else "")
-            found.setdefault((one.name, one.text(one.default), said), []).append(study)
-    rows = [
-        (f"`{name}`", _value(default), said, "all" if len(studies) == len(STUDIES) else initials(studies))
-        for (name, default, said), studies in found.items()
-    ]
+            of = found.setdefault((one.name, "; ".join(filter(None, (meaning, allowed)))), {})
+            of.setdefault(default, []).append(study)
+    rows = []
+    for (name, meaning), of in found.items():
+        first, *others = sorted(of, key=lambda default: -len(of[default]))
+        defaults = ", ".join([first, *(f"{default} ({initials(of[default])})" for default in others)])
+        studies = [study for study in STUDIES if any(study in each for each in of.values())]
+        rows.append((f"`{name}`", defaults, meaning, "all" if len(studies) == len(STUDIES) else initials(studies)))
     return under(text, "## All parameters", rows)
 
 
@@ -247,7 +239,7 @@ def responses(text: str) -> str:
     from meshtrial.design.responses import default_scales
     from meshtrial.report import wording
 
-    scales = {"difference": "added amount", "ratio": "ratio"}
+    by_difference = {name for name, scale in default_scales().items() if scale == "difference"}
     judged: dict[str, dict[str, tuple[str, ...]]] = {}
     described = []
     for one in REGISTRY.values():
@@ -256,13 +248,13 @@ def responses(text: str) -> str:
             described.append((f"`{one.name}`", one.label, wording.unit(one)))
             continue
         margin = plain(wording.margin_text(one.name, one.margin).removeprefix("±"))
-        cells = (label, wording.unit(one), margin, scales[default_scales()[one.name]])
+        cells = (label, wording.unit(one), f"{margin}, by added amount" if one.name in by_difference else margin)
         judged.setdefault(pattern, {})[one.name] = cells
     rows = []
     for pattern, members in judged.items():
-        label, unit, margin, scale = next(iter(members.values()))
+        label, unit, margin = next(iter(members.values()))
         alike = len({cells[2] for cells in members.values()}) == 1
-        rows.append((f"`{pattern}`", label, unit, margin if alike else "as the percentile", scale))
+        rows.append((f"`{pattern}`", label, unit, margin if alike else "of `{p}`"))
     return under(under(text, "## With verdicts", rows), "## Described only", described)
 
 
@@ -279,29 +271,26 @@ def name_pattern(response: Response) -> tuple[str, str]:
     return response.name, response.label
 
 
-def exit_codes(text: str, heading: str = "## Exit codes") -> str:
-    """How a command ends."""
+def command_line(text: str) -> str:
+    """The exit codes, and every command with its options; those of a gate have a page of their own."""
+    from meshtrial import cli
+    from meshtrial.commands import gating
     from meshtrial.errors import Exit
 
-    return under(
-        text,
-        heading,
-        ((str(code.value), code.meaning.replace("--allow-excluded", "`--allow-excluded`")) for code in Exit),
-    )
-
-
-def command_line(text: str) -> str:
-    """Every command with its options."""
-    from meshtrial import cli
-
-    made = [exit_codes(text.partition("\n## ")[0].rstrip() + "\n", "# Command line")]
+    gate = argparse.ArgumentParser()
+    gating.add(gate)
+    codes = [(str(code.value), code.meaning.replace("--allow-excluded", "`--allow-excluded`")) for code in Exit]
+    made = [under(text.partition("\n## meshtrial ")[0].rstrip() + "\n", "## Exit codes", codes)]
     for name, about in cli.COMMANDS.items():
         (verbs,) = [a for a in cli.parser(name)._actions if isinstance(a, argparse._SubParsersAction)]
         command = verbs.choices[name]
         made.append(f"\n## meshtrial {name}\n\n{about[0].upper()}{about[1:]}.\n")
-        rows = [_option(action) for action in command._actions if "--help" not in action.option_strings]
+        own = [action for action in command._actions if "--help" not in action.option_strings]
+        rows = [_option(action) for action in own if not set(action.option_strings) & {*gate._option_string_actions}]
         if rows:
-            made.append("\n| option | meaning |\n|---|---|\n" + "".join(f"| {a} | {b} |\n" for a, b in rows))
+            made.append("\n" + "".join(f"- {option}: {meaning}\n" for option, meaning in rows))
+        if len(rows) < len(own):
+            made.append("\nIt also takes the [options of a gate](../how-to/ci-gate.md).\n")
     return "".join(made)
 
 
@@ -314,7 +303,7 @@ def _option(action: argparse.Action) -> tuple[str, str]:
         name = value or action.dest.upper()
     elif takes and value:
         name = f"{name} {value}"
-    said = (action.help or "").replace("%%", "%").replace("|", "\\|")
+    said = (action.help or "").replace("%%", "%")
     chosen = ", ".join(f"`{one}`" for one in action.choices) if action.choices else ""
     return f"`{name}`", "; ".join(filter(None, (said, chosen)))
 
@@ -327,17 +316,13 @@ def durations(text: str) -> str:
 
     rows = []
     for study, module in STUDIES.items():
-        clusters = "context" in module.SETTINGS.settings
-        for profile in PROFILES:
+        for backend in ("local", "kubernetes") if "context" in module.SETTINGS.settings else ("local",):
             cells = []
-            for backend in ("local", "kubernetes"):
-                if backend == "kubernetes" and not clusters:
-                    cells.append("–")
-                    continue
+            for profile in PROFILES:
                 plan = make_plan(built(study, profile=profile, backend=backend))
                 besides = estimates.expected_overhead_s(plan, (), Path("nowhere"))
-                cells.append(f"{len(plan.runs)} runs, {_span(estimates.remaining_s(plan, plan.runs, besides))}")
-            rows.append((f"`{study}`", profile, *cells))
+                cells.append(f"{_span(estimates.remaining_s(plan, plan.runs, besides))} ({len(plan.runs)})")
+            rows.append((f"`{study}`" if backend == "local" else "on a cluster", *cells))
     return under(text, "# Durations", rows)
 
 
@@ -547,7 +532,7 @@ def _by_session(data: Any) -> list[tuple[str, ...]]:
         found = session_effects(data, row, by_difference=by_difference)
         ends = [(min(found.estimates), max(found.estimates)), (found.low, found.high)]
         write = functools.partial(wording.interval_in_unit, row.response) if by_difference else wording.change_interval
-        label = wording.short_label(row.response)
+        label = wording.short_label(row.response).removesuffix(" of app and data plane")
         made.append((f"`{row.treatment}`", label, *(plain(write(*each)) for each in ends)))
     return made
 
@@ -716,9 +701,11 @@ def calibration_summary(text: str) -> str:
     for what, checks in SUMMARY.items():
         matching = [(must, float(measured)) for check, must, measured in cells if re.match(checks, check)]
         required = ", ".join(dict.fromkeys(must for must, _ in matching))
+        for words, sign in SIGNS.items():
+            required = required.replace(words, sign)
         lowest, highest = (f"{end(measured for _, measured in matching):.1f}" for end in (min, max))
         measured = f"{lowest} %" if lowest == highest else f"{lowest} to {highest} %"
-        rows.append((what, required, measured, str(len(matching))))
+        rows.append((what, required, measured))
     return under(text, "## Measured", rows)
 
 
@@ -730,7 +717,6 @@ MADE: dict[Path, Callable[[str], str]] = {
     Path("docs", "reference", "responses.md"): responses,
     Path("docs", "reference", "command-line.md"): command_line,
     Path("docs", "reference", "durations.md"): durations,
-    Path("docs", "how-to", "ci-gate.md"): exit_codes,
     Path("docs", "explanation", "calibration.md"): calibration_summary,
     Path("docs", "explanation", "results.md"): results,
     Path("docs", "meshes.svg"): picture,
