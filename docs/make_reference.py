@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from pages.commands import command_line, exit_codes
+from pages.commands import command_line
 from pages.error_rates import CALIBRATION, calibration, calibration_summary
 from pages.notebooks import notebook
 from pages.parameters import durations, parameters
@@ -29,7 +29,6 @@ MADE: dict[Path, Callable[[str], str]] = {
     Path("docs", "reference", "responses.md"): responses,
     Path("docs", "reference", "command-line.md"): command_line,
     Path("docs", "reference", "durations.md"): durations,
-    Path("docs", "how-to", "ci-gate.md"): exit_codes,
     Path("docs", "explanation", "calibration.md"): calibration_summary,
     Path("docs", "explanation", "results.md"): results,
     Path("docs", "meshes.svg"): picture,

@@ -5,29 +5,26 @@ import argparse
 from pages.tables import under
 
 
-def exit_codes(text: str, heading: str = "## Exit codes") -> str:
-    """How a command ends."""
+def command_line(text: str) -> str:
+    """The exit codes, and every command with its options; those of a gate have a page of their own."""
+    from meshtrial import cli
+    from meshtrial.commands import gating
     from meshtrial.errors import Exit
 
-    return under(
-        text,
-        heading,
-        ((str(code.value), code.meaning.replace("--allow-excluded", "`--allow-excluded`")) for code in Exit),
-    )
-
-
-def command_line(text: str) -> str:
-    """Every command with its options."""
-    from meshtrial import cli
-
-    made = [exit_codes(text.partition("\n## ")[0].rstrip() + "\n", "# Command line")]
+    gate = argparse.ArgumentParser()
+    gating.add(gate)
+    codes = [(str(code.value), code.meaning.replace("--allow-excluded", "`--allow-excluded`")) for code in Exit]
+    made = [under(text.partition("\n## meshtrial ")[0].rstrip() + "\n", "## Exit codes", codes)]
     for name, about in cli.COMMANDS.items():
         (verbs,) = [a for a in cli.parser(name)._actions if isinstance(a, argparse._SubParsersAction)]
         command = verbs.choices[name]
         made.append(f"\n## meshtrial {name}\n\n{about[0].upper()}{about[1:]}.\n")
-        rows = [_option(action) for action in command._actions if "--help" not in action.option_strings]
+        own = [action for action in command._actions if "--help" not in action.option_strings]
+        rows = [_option(action) for action in own if not set(action.option_strings) & {*gate._option_string_actions}]
         if rows:
-            made.append("\n| option | meaning |\n|---|---|\n" + "".join(f"| {a} | {b} |\n" for a, b in rows))
+            made.append("\n" + "".join(f"- {option}: {meaning}\n" for option, meaning in rows))
+        if len(rows) < len(own):
+            made.append("\nIt also takes the [options of a gate](../how-to/ci-gate.md).\n")
     return "".join(made)
 
 
@@ -40,6 +37,6 @@ def _option(action: argparse.Action) -> tuple[str, str]:
         name = value or action.dest.upper()
     elif takes and value:
         name = f"{name} {value}"
-    said = (action.help or "").replace("%%", "%").replace("|", "\\|")
+    said = (action.help or "").replace("%%", "%")
     chosen = ", ".join(f"`{one}`" for one in action.choices) if action.choices else ""
     return f"`{name}`", "; ".join(filter(None, (said, chosen)))

@@ -11,6 +11,7 @@ from meshtrial import paths
 from pages.tables import under
 
 CALIBRATION = Path("docs", "reference", "calibration.csv")
+SIGNS = {"at most": "≤", "at least": "≥", "more than": ">", "about": "≈", "exactly": "="}
 # The summary of the error rates: what a row is called, and the checks of the full table that it covers.
 SUMMARY = {
     "false positives": r"false positives: ",
@@ -86,7 +87,9 @@ def calibration_summary(text: str) -> str:
     for what, checks in SUMMARY.items():
         matching = [(must, float(measured)) for check, must, measured in cells if re.match(checks, check)]
         required = ", ".join(dict.fromkeys(must for must, _ in matching))
+        for words, sign in SIGNS.items():
+            required = required.replace(words, sign)
         lowest, highest = (f"{end(measured for _, measured in matching):.1f}" for end in (min, max))
         measured = f"{lowest} %" if lowest == highest else f"{lowest} to {highest} %"
-        rows.append((what, required, measured, str(len(matching))))
+        rows.append((what, required, measured))
     return under(text, "## Measured", rows)

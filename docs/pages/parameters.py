@@ -1,5 +1,6 @@
 """The parameters of the studies, and how long each study takes."""
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -19,17 +20,21 @@ def _value(value: object) -> str:
 
 
 def parameters(text: str) -> str:
-    """All parameters, with the studies that have them."""
-    found: dict[tuple[str, object, str], list[str]] = {}
+    """All parameters, with the studies that have them; a default of fewer studies follows with their letters."""
+    found: dict[tuple[str, str], dict[str, list[str]]] = {}
     for study, module in STUDIES.items():
         for one in module.SETTINGS.settings.values():
+            meaning, by_profile = re.subn("; (0|empty): set by the profile$", "", one.help.replace("|", "\\|"))
+            default = "profile" if by_profile and not one.default else _value(one.text(one.default))
             allowed = ", ".join(f"`{value}`" for value in one.allowed if value) or one.bounds
-            said = one.help.replace("|", "\\|") + (f"; {allowed}" if allowed else "")
-            found.setdefault((one.name, one.text(one.default), said), []).append(study)
-    rows = [
-        (f"`{name}`", _value(default), said, "all" if len(studies) == len(STUDIES) else initials(studies))
-        for (name, default, said), studies in found.items()
-    ]
+            of = found.setdefault((one.name, "; ".join(filter(None, (meaning, allowed)))), {})
+            of.setdefault(default, []).append(study)
+    rows = []
+    for (name, meaning), of in found.items():
+        first, *others = sorted(of, key=lambda default: -len(of[default]))
+        defaults = ", ".join([first, *(f"{default} ({initials(of[default])})" for default in others)])
+        studies = [study for study in STUDIES if any(study in each for each in of.values())]
+        rows.append((f"`{name}`", defaults, meaning, "all" if len(studies) == len(STUDIES) else initials(studies)))
     return under(text, "## All parameters", rows)
 
 
@@ -54,17 +59,13 @@ def durations(text: str) -> str:
 
     rows = []
     for study, module in STUDIES.items():
-        clusters = "context" in module.SETTINGS.settings
-        for profile in PROFILES:
+        for backend in ("local", "kubernetes") if "context" in module.SETTINGS.settings else ("local",):
             cells = []
-            for backend in ("local", "kubernetes"):
-                if backend == "kubernetes" and not clusters:
-                    cells.append("–")
-                    continue
+            for profile in PROFILES:
                 plan = make_plan(built(study, profile=profile, backend=backend))
                 besides = estimates.expected_overhead_s(plan, (), Path("nowhere"))
-                cells.append(f"{len(plan.runs)} runs, {_span(estimates.remaining_s(plan, plan.runs, besides))}")
-            rows.append((f"`{study}`", profile, *cells))
+                cells.append(f"{_span(estimates.remaining_s(plan, plan.runs, besides))} ({len(plan.runs)})")
+            rows.append((f"`{study}`" if backend == "local" else "on a cluster", *cells))
     return under(text, "# Durations", rows)
 
 

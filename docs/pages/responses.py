@@ -10,7 +10,7 @@ def responses(text: str) -> str:
     from meshtrial.design.responses import default_scales
     from meshtrial.report import wording
 
-    scales = {"difference": "added amount", "ratio": "ratio"}
+    by_difference = {name for name, scale in default_scales().items() if scale == "difference"}
     judged: dict[str, dict[str, tuple[str, ...]]] = {}
     described = []
     for one in REGISTRY.values():
@@ -19,13 +19,13 @@ def responses(text: str) -> str:
             described.append((f"`{one.name}`", one.label, wording.unit(one)))
             continue
         margin = plain(wording.margin_text(one.name, one.margin).removeprefix("±"))
-        cells = (label, wording.unit(one), margin, scales[default_scales()[one.name]])
+        cells = (label, wording.unit(one), f"{margin}, by added amount" if one.name in by_difference else margin)
         judged.setdefault(pattern, {})[one.name] = cells
     rows = []
     for pattern, members in judged.items():
-        label, unit, margin, scale = next(iter(members.values()))
+        label, unit, margin = next(iter(members.values()))
         alike = len({cells[2] for cells in members.values()}) == 1
-        rows.append((f"`{pattern}`", label, unit, margin if alike else "as the percentile", scale))
+        rows.append((f"`{pattern}`", label, unit, margin if alike else "of `{p}`"))
     return under(under(text, "## With verdicts", rows), "## Described only", described)
 
 

@@ -98,7 +98,7 @@ def _by_session(data: Any) -> list[tuple[str, ...]]:
         found = session_effects(data, row, by_difference=by_difference)
         ends = [(min(found.estimates), max(found.estimates)), (found.low, found.high)]
         write = functools.partial(wording.interval_in_unit, row.response) if by_difference else wording.change_interval
-        label = wording.short_label(row.response)
+        label = wording.short_label(row.response).removesuffix(" of app and data plane")
         made.append((f"`{row.treatment}`", label, *(plain(write(*each)) for each in ends)))
     return made
 

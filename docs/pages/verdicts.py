@@ -45,24 +45,11 @@ def schema(text: str) -> str:
 
 def page(text: str) -> str:
     """The description of the data, with the table of the verdicts' columns as they are declared."""
-    units = {"": "", "response": "; in the response's stored unit"}
-    rows = [(f"`{name}`", f"{one.meaning}{units[one.unit]}") for name, one in VERDICTS.items()]
-    return under(text, "### verdicts.json", rows)
-
-
-def words() -> list[tuple[str, str]]:
-    """The verdicts and their meanings; words of one meaning but for a direction share a row."""
-    rows: dict[str, list[str]] = {}
-    for word in VerdictLabel:
-        rows.setdefault(word.standing if word.different else word.meaning, []).append(f"`{word}`")
-    said = {"different": "a difference was shown at the study's error level"}
-    return [(", ".join(names), said.get(meaning, meaning)) for meaning, names in rows.items()]
+    return under(text, "### verdicts.json", [(f"`{name}`", one.meaning) for name, one in VERDICTS.items()])
 
 
 def verdicts(text: str) -> str:
-    """The reference of the verdicts, of the qualifiers of a difference, and of the checks of a study."""
+    """The reference of the qualifiers of a difference, and of the checks of a study."""
     named = [(f"*{name}*", meaning) for name, meaning in QUALIFIERS.items()]
     asked = [asked for kind, asked in KINDS.items() if kind != "limits"]
-    return under(
-        under(under(text, "# Verdicts", words()), "## Qualifiers of a difference", named), "## Six checks", asked
-    )
+    return under(under(text, "## Qualifiers of a difference", named), "## Six checks", asked)

@@ -125,7 +125,7 @@ def main(argv: Sequence[str], out: TextIO, err: TextIO) -> int:
 
 
 class Pipe:
-    """A standard stream that drops its output once the reader has gone (``| head``).
+    """A standard stream that drops its output after its reader has closed it (``| head``).
 
     The command still writes its files, judges its gate and returns its exit code.
     """
@@ -134,13 +134,13 @@ class Pipe:
         self._stream = stream or io.StringIO()  # None if it was closed before Python started
 
     def write(self, text: str) -> int:
-        """Write, unless the reader has gone."""
+        """Write, unless the reader has closed the stream."""
         with self._without_reader():
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Flush, unless the reader has gone."""
+        """Flush, unless the reader has closed the stream."""
         with self._without_reader():
             self._stream.flush()
 

@@ -52,7 +52,10 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 
 def _replicas(kubeconfig: str, context: str, services: Iterable[Name]) -> tuple[dict[Name, int], str]:
-    """Return the running pods of each service, and what is known of them; a cluster that was not named may be away."""
+    """Return the running pods of each service, and a note on them.
+
+    An unreachable cluster is an error only if the user named it.
+    """
     # Importing the Kubernetes client takes a second.
     from meshtrial.prediction.observed import replicas_of
     from meshtrial.testbed.kubernetes.client import Cluster

@@ -120,7 +120,7 @@ def parameters_text(study: str) -> str:
         lines += ["", heading]
         for setting in settings:
             head = f"  {setting.name:<{width}}  {json.dumps(setting.text(setting.default)):<9}  "
-            meaning = _FROM_PROFILE.sub("", setting.meaning)  # the heading says it once
+            meaning = _FROM_PROFILE.sub("", setting.meaning)  # the heading explains it for all
             lines.append(textwrap.fill(meaning, columns, initial_indent=head, subsequent_indent=len(head) * " "))
     return "\n".join(lines)
 

@@ -38,7 +38,7 @@ class Outcome:
     limits: tuple[str, ...]  # on the smallest possible p, shown first
     metrics: tuple[Response, ...]  # that could be compared
     rows: tuple[VerdictRow, ...]  # one per metric and treatment; the A/A twin is last
-    findings: tuple[Finding, ...]  # on the sample, and on metrics that are not reported
+    findings: tuple[Finding, ...]  # about the sample, and about metrics that are not reported
     alpha: float
     primary: tuple[
         DeclaredContrast, ...

@@ -20,9 +20,9 @@ PATH = "request"  # the name of the one path: what the load generator waits for
 SHAPES = ("chain", "fan-out", "tree")
 FEWEST, MOST = 3, 20  # services, without the load generator
 SYSTEMS = "systems"  # the key in `Study.options` of the sealed systems by name
-CONNECTIONS = 4  # that a service keeps to each callee
-_EVERY = (1, 1, 1, 1, 2, 4)  # of which one is drawn for each call: it belongs to every n-th request
-_LEAST_SHARE = 1 / 4  # of the load generator's rate, that every service receives at least
+CONNECTIONS = 4  # of a service to each callee
+_EVERY = (1, 1, 1, 1, 2, 4)  # one n is drawn for each call, which is made for every n-th request
+_LEAST_SHARE = 1 / 4  # least rate of a service, as a share of the load generator's rate
 _AT_ONCE = (1, 2, 3)  # calls of one step; more would wait for a core and not for each other
 
 

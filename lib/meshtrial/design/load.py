@@ -234,7 +234,7 @@ class Load:
 
 @dataclass(frozen=True)
 class _Rate:
-    """Declared apart, because a base's fields come first and a rate is the first thing that a load is asked for."""
+    """A separate base class, so that the rate is the first argument of an open load."""
 
     rps: PositiveRate  # requests per second over all connections and generators
 
@@ -300,7 +300,7 @@ class FixedRate(SlicedLoad, OpenLoad):
 
 @dataclass(frozen=True)
 class ClosedLoop(SlicedLoad):
-    """As fast as responses come."""
+    """Each connection sends its next request when the response to the previous one has arrived."""
 
     kind = "closed_loop"
 
@@ -366,7 +366,7 @@ class Ramp(OpenLoad):
 
 @dataclass(frozen=True)
 class RestartUnderLoad(OpenLoad):
-    """Treatments with a restart begin it at one moment of the run; of all others the same window is compared."""
+    """A treatment with a restart begins it at one moment of the run; the others are compared in the same window."""
 
     kind = "restart"
 

@@ -105,7 +105,7 @@ def _options_of_1(options: Mapping[str, Any]) -> dict[str, Any]:
     return current
 
 
-# What belongs to one kind of load, and was in every load; `ramp` is called `steps`.
+# Fields that every load of schema 1 had, by the kind of load that still has them; `ramp` is called `steps` now.
 _OF_KIND = {
     "fixed_rate": ("rps", "arrivals", "slices", "slice_warmup_s", "trickle_rps"),
     "closed_loop": ("slices", "slice_warmup_s", "trickle_rps"),

@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 from meshtrial.design.changes import CHANGES
 
 PROFILES = ("quick", "standard", "full")
-# Of these the server sends events for as long as the run lasts.
+# Protocols with streams, over which the server sends events for as long as the run lasts.
 STREAMED = ("sse", "grpc-stream")
 PROTOCOLS = ("http1", "h2", "grpc", "mixed", "tcp", *STREAMED)
 # When the requests of an open load leave: evenly, over staggered connections, or each moved by up to a tenth of the

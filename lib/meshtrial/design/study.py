@@ -151,8 +151,8 @@ class Gates:
     rate_tolerance: float = 0.02  # allowed distance of achieved/requested rate from 1, open-rate loads only
     error_ratio: float = 0.01  # largest share of failed requests
     # Largest share of sends that left later than their schedule by more than one interval of their connection (at least
-    # 1 ms): the next send was already due. Held up by late answers they are the treatment's, on a free connection the
-    # generator's.
+    # 1 ms): the next send was already due. If a late answer was the cause, the treatment is late, otherwise the
+    # generator.
     late_ratio: float = 0.05
     generator_cpu: float = 0.70  # largest share of the CPU the load generator may use that it did use
     sample_floor: float = 100.0  # a quantile q is reported only where N (1 - q) reaches this

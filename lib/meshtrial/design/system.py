@@ -24,11 +24,11 @@ from meshtrial.design.parameters import require_bounds
 from meshtrial.errors import UsageError
 
 T = TypeVar("T")
-# Those that a proxy is measured with; the mixture of two is two systems.
+# Protocols with which proxies are measured. A mixed load has two of them, so it describes no single call.
 CALL_PROTOCOLS = ("http1", "h2", "grpc", "tcp")
 _ARROW = ">"
 
-# What a real system may have, which is more than a load generator produces.
+# Bounds for a real system, wider than those of a load generator.
 Count = Annotated[int, Meta(ge=1, le=100_000)]
 Bytes = Annotated[int, Meta(ge=0, le=2**40)]
 

@@ -29,7 +29,8 @@ from meshtrial.records.parts import part_of
 from meshtrial.records.schema import ContrastKey, GateResult, RunRecord, VerdictRow
 from meshtrial.vocabulary import BELOW_MARGIN, BOTH, MATERIAL, THE_BASELINE, VerdictLabel, directions
 
-# Qualifiers as typed, with those that they match in a verdict's row: of a difference, and of what was not compared.
+# Qualifiers as a user types them, with the qualifiers of a verdict's row that they match: those of a difference, and
+# the sides of a contrast that was not compared.
 QUALIFIERS = {qualifier.replace(" ", "-"): (qualifier,) for qualifier in (MATERIAL, BELOW_MARGIN)}
 SIDES = {"treatment": ("", BOTH), "baseline": (THE_BASELINE, BOTH)}
 FAIL_ON, REQUIRE = "--fail-on", "--require"

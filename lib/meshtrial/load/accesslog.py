@@ -35,7 +35,7 @@ _JSON_SCHEMA = {
     "ok": pl.Boolean(),
     "details": pl.String(),
 }
-# A line as fortio writes it, and the bytes that belong to no value. One letter of true and false remains.
+# A line as fortio writes it, and the bytes that are removed to leave its values; one letter of true and false remains.
 _USUAL = re.compile(
     rb'\{"latency":[\d.]+,"timestamp":\d+,"thread":\d+,"iter":\d+,"ok":(true|false),"details":"[^"\\]+"\}\n'
 )
@@ -51,7 +51,7 @@ _VALUES = {
     "ok": pl.Categorical(),
     "code": pl.Categorical(),
 }
-_FEW_THREADS = 2**16  # this many have a two-byte number
+_FEW_THREADS = 2**16  # up to this number, a thread's number has two bytes
 # Bytes read at once: ten million requests are a gigabyte, and larger pieces make every allocation a system call.
 PIECE_BYTES = 1 << 22
 _INFLUX = r'^latency,thread=(\d+),ok=(true|false) value=([0-9.eE+-]+),details="(.*)" (\d+)$'

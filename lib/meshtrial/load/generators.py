@@ -11,7 +11,7 @@ from meshtrial.records.schema import ComponentUsage
 
 @dataclass(frozen=True)
 class Target:
-    """What the generators call."""
+    """The addresses that the generators call."""
 
     url: str  # ``http://address:port/path``, or ``address:port`` where the load is gRPC alone
     headers: tuple[tuple[str, str], ...] = ()  # sent with every request (a token, for instance)

@@ -329,7 +329,7 @@ class NightlyGate:
 
 
 def nightly(data: StudyData, ask: PlanRequest) -> NightlyGate:
-    """Return what the nights of the request cost; every primary response at a load is a family of its gate."""
+    """Return the gate's level for the requested nights, and its blocks; each primary response at a load is a family."""
     families = {(one.load, one.response.name, one.family) for one in declared_by(data.plan)}
     nights = stats.Nights(ask.nights, max(1, len(families)), ask.alpha)
     alpha = nights.alpha_for(FALSE_ALARMS)

@@ -39,9 +39,9 @@ PERCENTILES = {one.key: one.q for one in MARKED if one.q <= 0.99}
 
 @dataclass(frozen=True)
 class ServiceCost:
-    """What is added at one service, over all its replicas."""
+    """The cost that is added at one service, over all its replicas."""
 
-    cores: Estimate | None  # None for the reason that is given
+    cores: Estimate | None  # None if they cannot be predicted; `reason` says why
     reason: str = ""
     share: float | None = None  # added over the application's own CPU, if the system file has it
 

@@ -1,4 +1,4 @@
-"""How well is what is predicted for generated systems measured? The errors, which become the model's own uncertainty.
+"""Predictions for generated systems, compared with measurements; the errors become the model's own uncertainty.
 
 Each contrast of a study of generated systems is predicted from studies of a single hop. A measured amount lies inside
 if the prediction's interval contains it. That interval has the model's own error, which is estimated from the other

@@ -59,7 +59,7 @@ def quantiles_of_path(steps: Sequence[Step], hops: Mapping[Pair, Hop], qs: Seque
 
 def _masses(latencies: FloatArray, edges: FloatArray) -> FloatArray:
     rows = latencies.reshape(-1, latencies.shape[-1])
-    # The probabilities end below 1; what is beyond them is put on the last.
+    # The probabilities end below 1; the rest of the mass is added at the last of them.
     probabilities = np.append(PROBABILITIES[:-1], 1.0)
     shares = [np.interp(edges, row, probabilities, left=0.0, right=1.0) for row in rows]
     return np.diff(np.array(shares), axis=-1, prepend=0.0).reshape(*latencies.shape[:-1], len(edges))

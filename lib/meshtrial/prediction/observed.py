@@ -21,7 +21,8 @@ from meshtrial.prediction.prometheus import Prometheus, Sample
 
 _WINDOW = re.compile(r"[1-9]\d{0,6}[smhdw]")
 _DIGITS = 4  # of a rate in the file
-# Whose counters are used, best first. A waypoint stands between the two; its counters have the caller's identity.
+# Proxies whose counters are used, best first. A waypoint is between the other two; its counters have the caller's
+# identity.
 _REPORTERS = ("source", "waypoint", "destination")
 
 
@@ -210,7 +211,7 @@ def _istio(reading: _Reading) -> _Counted | None:
         one = _Connected(count - closed.get(labels, 0.0), sent.get(labels, 0.0), received.get(labels, 0.0))
         _add(sides[reporter], (caller, callee), one)
     connected = {pair: one for reporter in reversed(_REPORTERS) for pair, one in sides[reporter].items()}
-    for flow in flows:  # a caller of HTTP and another protocol: its connections are not those of HTTP
+    for flow in flows:  # these are TCP connections, so they are not those of a pair's HTTP calls
         connected.pop(flow.pair, None)
     notes = ["Istio does not count the connections of HTTP: every call has 1."]
     if not any(sizes):

@@ -51,7 +51,7 @@ class Prometheus:
             raise UsageError(f"timeout = {timeout_s:g}: must be more than 0, at most 3600 seconds")
         self.address = address.rstrip("/")
         self.timeout_s = timeout_s
-        self.warnings: dict[str, None] = {}  # of the answers, such as that a store did not answer
+        self.warnings: dict[str, None] = {}  # from all answers, e.g. that a store was not available
         self._token = token
         self._is_here = parts.hostname == "localhost" or _is_loopback(parts.hostname)
 

@@ -85,7 +85,7 @@ def rate_weights(rates: FloatArray, measured: FloatArray, machine_rps: float = 0
     does not shrink. Below the lowest rate, the CPU per request there is the least and the CPU per second there is the
     most. Above the highest rate it is the other way round.
     """
-    rates = np.where(rates > 0, rates, measured[0])  # through a service without a proxy passes nothing
+    rates = np.where(rates > 0, rates, measured[0])  # 0 is the rate of a service without a proxy
     last = len(measured) - 1
     inside = np.clip(rates, measured[0], measured[-1])
     busy = np.clip(machine_rps, inside, measured[-1])

@@ -12,7 +12,7 @@ from meshtrial.records.schema import RunRecord
 
 BUILT_AS = " is built as"  # behind a part's name, in the versions of a run
 _ENVOY = re.compile(r"\d\S* ([A-Z]+) (?:Clean|Modified|Distribution) ")
-_RELEASES = {"release", "symbols-release"}  # the second, ztunnel's, is the first with its symbols kept
+_RELEASES = {"release", "symbols-release"}  # ztunnel's symbols-release is a release with symbols
 
 
 def not_released(runs: Iterable[RunRecord]) -> dict[tuple[str, str], list[str]]:

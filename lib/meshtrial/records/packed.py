@@ -163,7 +163,7 @@ def _entry(name: PurePosixPath) -> zipfile.ZipInfo:
 
 
 def _require_same(packed: zipfile.ZipFile, home: PurePosixPath, target: Path, file: Path) -> None:
-    """Refuse a folder that holds other records than the file: what names a study's runs says their digests too."""
+    """Refuse a folder that holds other records than the file, by the files that contain the digests of all runs."""
     held = {name: packed.read(info) for name, info in _read_whole(packed, home).items()}
     note = held.pop(NOTE)
     there = [path for pattern in SEALING for path in target.glob(pattern)]
@@ -176,7 +176,7 @@ def _require_same(packed: zipfile.ZipFile, home: PurePosixPath, target: Path, fi
 
 
 def _read_whole(packed: zipfile.ZipFile, home: PurePosixPath) -> dict[str, zipfile.ZipInfo]:
-    """By their names in the study: its note, and what says by digest what it is."""
+    """Return the files that identify a study by digest, and its note, each by its name in the study."""
     inside = {PurePosixPath(info.filename).relative_to(home): info for info in packed.infolist()}
     patterns = [PurePosixPath(pattern) for pattern in (NOTE, *SEALING)]
     return {

@@ -37,8 +37,9 @@ def empty() -> pl.DataFrame:
 def of_requests(requests: pl.DataFrame) -> pl.DataFrame:
     """Return the number of requests, of failures by kind, and quantiles, by the second in which requests were sent.
 
-    From ``latency.parquet``, whose imputed sends never left and do not count, to columns :data:`COLUMNS` without a
-    component: ``sent``, ``failed``, ``failed KIND``, ``p50_s``, ...
+    ``requests`` has the columns of ``latency.parquet``; imputed sends, which never left, do not count. The result has
+    the columns :data:`COLUMNS`, without a component, and the measures ``sent``, ``failed``, ``failed KIND``,
+    ``p50_s``, ...
     """
     needed = requests.select("slice", "actual_start_s", "latency_s", "ok", "code", "imputed")
     sent = needed.filter(~pl.col("imputed") & pl.col("actual_start_s").is_not_null()).with_columns(

@@ -363,7 +363,7 @@ def _version(package: str) -> str:
 
 def _git() -> dict[str, Any]:
     """Return the commit and whether tracked files differ from it; None for both outside a checkout."""
-    if paths.INSTALLED:  # perhaps into an environment inside another repository
+    if paths.INSTALLED:  # the environment may be inside another repository
         return {"commit": None, "dirty": None}
 
     def git(*arguments: str) -> str | None:

@@ -73,7 +73,7 @@ class Slope:
 
     @property
     def dependent(self) -> bool:
-        """Whether they do and the slope is not so large that it differs from the null all the same, as in contrasts."""
+        """Whether block slopes depend on each other, and the slope is not so large that it differs nevertheless."""
         sd = float(np.std(self.blocks, ddof=1))
         return self.resembles_last_block and abs(self.estimate - self.null) <= DEPENDENT_SDS * sd
 

@@ -160,7 +160,7 @@ class TwoLooks(_Rule):
                 progress.conclusive, self.alpha_first, f"first look, at {progress.run} blocks: {open_or_not}"
             )
         following = self.first if progress.run < self.first else self.second
-        return Decision(False, self.alpha_first, f"{progress.run} blocks run, no look before {following}")
+        return Decision(False, self.alpha_first, f"{progress.run} blocks were run; the next look is at {following}")
 
 
 StoppingRule = FixedN | Precision | TwoLooks

@@ -54,7 +54,7 @@ class Deployment(Protocol):
 
     @property
     def target(self) -> Target:
-        """What the generators call."""
+        """The addresses that the generators call."""
 
     @property
     def versions(self) -> Mapping[str, str]:
@@ -85,10 +85,10 @@ class Deployment(Protocol):
         """Return which of ``design.changes.CHANGES`` it supports; empty where nothing can change under load."""
 
     def change(self, change: str, on: bool) -> ChangeTime:
-        """Change it away from how it was deployed, or back; return as soon as its control plane has accepted that."""
+        """Make a change to the deployment, or revert it; return as soon as its control plane has accepted that."""
 
     def churn(self, number: int) -> None:
-        """Change something that no request uses, for the ``number``-th time."""
+        """Make the ``number``-th background change, to something that no request uses."""
 
     def facts(self) -> Facts:
         """Return what this deployment reports, when the load is over."""
@@ -163,7 +163,7 @@ class Testbed(Protocol):
         """Return the machine's state shortly before a run, as responses that are reported but never judged."""
 
     def settle(self) -> tuple[str, ...]:
-        """Bring what measures into a common state before a session; returns what was done, in words."""
+        """Prepare the machine, so that sessions begin in the same state; return sentences on what was done."""
 
     def used_between(self) -> MachineUse | None:
         """Return the use of the machine since the last call, or None where it cannot be read."""
@@ -171,7 +171,7 @@ class Testbed(Protocol):
     def watch(self, begun: Path | None = None) -> Watch | None:
         """Begin to watch other programs, where they can be distinguished from the study: on one machine.
 
-        ``begun`` is a file with what another process of the study saw at the beginning.
+        ``begun`` is a file with a snapshot that another process of the study took at the beginning.
         """
 
     def generator_cpus(self) -> float:

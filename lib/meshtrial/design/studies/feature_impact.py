@@ -47,7 +47,7 @@ TREATMENTS = {
 }
 PRIMARY = {"quick": ("latency_p50_s", "latency_p90_s", "path_cpu_s_per_request")}
 PRIMARY_LONG = ("latency_p50_s", "latency_p99_s", "path_cpu_s_per_request")
-# The feature of the parent in place of the last one; other parents lack the last feature.
+# Features whose parent has another feature in their place; every other parent simply lacks the last feature.
 PARENT = {"opa-log": "opa", "pqc": "x25519"}
 
 

@@ -42,7 +42,7 @@ EVERY_S = {"local": 0.5, "kubernetes": 8.0}
 CYCLES = {"quick": 2, "standard": 4, "full": 10}
 CHURN: dict[str, tuple[float, ...]] = {"local": (0, 600), "kubernetes": (0, 60)}
 CHANGES = {"local": tuple(changes.CHANGES), "kubernetes": ("authorization", "endpoints")}
-# In this order, as far as the study makes the changes.
+# The first responses of this order whose changes the study makes are primary.
 PRIMARY = (
     "propagation_all_endpoints_s",
     "propagation_all_deny_s",
@@ -61,7 +61,7 @@ def build(settings: Settings) -> Study:
         allowed = ", ".join(CHANGES[backend])
         raise UsageError(f"changes = {settings.changes!r}: {unknown[0]!r} is not known; on {backend}: {allowed}")
     every_s, cycles = settings.change_every_s or EVERY_S[backend], settings.cycles or CYCLES[settings.profile]
-    # The last change needs its time as well, and generators may begin shortly after the first turn.
+    # One turn more: the last change needs its time too, and generators may begin shortly after the first turn.
     turns = len(changes.steps(asked, cycles)) + 1
     fields = common.common_fields(settings, profile) | {"duration_s": turns * every_s}
     load = ChangesUnderLoad(

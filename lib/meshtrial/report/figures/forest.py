@@ -151,7 +151,7 @@ def _effect_phrase(panels: Sequence[Contrasts]) -> str:
     """Return the beginning of a caption, which a baseline's name completes."""
     kinds = {_by_difference(panel.rows) for panel in panels}
     if len(kinds) > 1:
-        return "Amount that each treatment adds to, or, on axes with ×, its ratio to,"
+        return "Amount added by each treatment (ratio, on axes with ×) against"
     return "Amount that each treatment adds to" if kinds == {True} else "Ratio of each treatment to"
 
 

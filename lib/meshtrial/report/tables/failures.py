@@ -18,8 +18,8 @@ from meshtrial.report.markup import Cell, Column, Fragment, Table, join, paragra
 _NOTE = (
     "All runs, including failed ones: a treatment that fails is the finding. Numbers are HTTP statuses, names are "
     "gRPC's. Time-out: no response within the client's time-out. Refused: nothing listened. Reset: the connection "
-    "broke before the response. No answer: neither is known. Reconnects are kept-alive connections that broke and were "
-    "reopened at once. The load generator silently repeats their request, so they are not failed requests."
+    "broke before the response. No answer: the kind is unknown. Reconnects are kept-alive connections that broke and "
+    "were reopened at once. The load generator silently repeats their request, so they are not failed requests."
 )
 _RESTARTS_NOTE = (
     "Medians over the runs, and the range. Failed requests are those of the whole run. The longest gap is the "

@@ -28,7 +28,7 @@ UNUSED_COST = (
 )
 ENDPOINTS = 100  # the headline gives the cost of this many
 _THOUSAND = 1000.0
-_ALIKE = "blocks depend on each other"  # then an interval is too short
+_ALIKE = "blocks depend on each other"  # which makes an interval too short
 _RATE = ("1000 requests per second", 1.0)  # a slope of the rate is already per thousand
 
 

@@ -70,7 +70,7 @@ def coverage(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult
 
 def errors_at_the_margin(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
     """Check 3: effects exactly at the margin called `equivalent`, and errors anywhere in a family."""
-    quiet = Noise(ar_sd=0.02, tail_sd=0.01, drift=0.02, shock_rate=0.0)  # in usual noise hardly any is called so
+    quiet = Noise(ar_sd=0.02, tail_sd=0.01, drift=0.02, shock_rate=0.0)  # usual noise hardly ever shows it
     for margin, noise, name in ((1.05, quiet, "low noise"), (1.10, quiet, "low noise"), (1.10, Noise(), "usual noise")):
         half = math.log(margin)
         d = differences(half, rng, repetitions, noise=noise)

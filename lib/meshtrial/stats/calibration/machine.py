@@ -99,7 +99,7 @@ def regimes(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]
 
 
 def extended(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
-    """Why an unfinished study has no verdict and an open one gets no more blocks: both would call too much."""
+    """Negative controls: studies that are tested before their end, or extended until significant, err too often."""
     d = differences(0.0, rng, repetitions, blocks=20)
     p = {n: signed_rank_p_rows(d[:, :n]) for n in (7, 10, 15, 20)}
     unfinished = (p[7] <= ALPHA) | (p[10] <= ALPHA)

@@ -217,7 +217,7 @@ def _digest(path: Path) -> str:
 
 # --- values -----------------------------------------------------------------------------------------------------------
 
-# What charts pass to Kubernetes unchanged: they list what is usual, not all that is possible.
+# Values that charts pass to Kubernetes unchanged; charts list the usual keys, not all possible ones.
 _HANDED_ON = ("annotations", "labels", "selector", "affinity", "securitycontext")
 _RESOURCES = {"requests", "limits", "claims"}
 _GENERATED = "generated."

@@ -314,8 +314,8 @@ def remove_crds(
     """Delete the CRDs that a mesh of ours brought, and return lines; a CRD that existed before has no label of ours.
 
     Only API groups with these endings are included, because another mesh of this session may be installed. ``used``
-    returns the endings that somebody else's mesh needs. It and the protected owners are read after the CRDs were
-    listed.
+    returns the endings that somebody else's mesh needs. Both functions are called after the CRDs were listed,
+    so a mesh that was installed meanwhile counts.
     """
     suffixes = tuple(groups)
     lines = []

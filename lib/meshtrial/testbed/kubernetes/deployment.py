@@ -81,8 +81,8 @@ class _Snapshot:
 class KubernetesDeployment:
     """Implements :class:`meshtrial.testbed.base.Deployment`.
 
-    One that is kept stays after ``close``; the testbed then removes it (``app_reinstall``). ``installed_from`` are
-    versions of what its mesh was installed from, which no pod reports.
+    If ``keep``, it stays after ``close`` until the testbed removes it (``app_reinstall``). ``installed_from`` has the
+    versions of the charts or tools that installed its mesh, which no pod reports.
     """
 
     def __init__(self, applier: Applier, rendered: Rendered, probe: PodRef, keep: bool = False) -> None:
@@ -98,12 +98,12 @@ class KubernetesDeployment:
 
     @property
     def setup(self) -> Setup:
-        """What it was made from."""
+        """The treatment, load and application of the deployment."""
         return self.rendered.setup
 
     @property
     def target(self) -> Target:
-        """What the generators call."""
+        """The addresses that the generators call."""
         return self.rendered.target
 
     @property

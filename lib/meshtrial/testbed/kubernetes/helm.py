@@ -1,7 +1,7 @@
 """Helm as a program: install or uninstall one release.
 
 While Helm waits for its chart's jobs, their pods are watched: Helm reports "timed out" for those that fail and often
-deletes them. Their logs are read as soon as they fail, and a pod that waiting does not repair ends the wait.
+deletes them. Their logs are read as soon as they fail. The wait ends early if a pod failed for good.
 """
 
 import contextlib

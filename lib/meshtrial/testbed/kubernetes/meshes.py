@@ -186,7 +186,8 @@ class MeshInstaller:
             namespace_refusal(self.applier.find_namespace(name), owner, self.cluster.context)
             for name in mesh.namespaces
         ):
-            # It is somebody else's, and was refused before we changed it: a release of that name is theirs too.
+            # Somebody else owns the namespace, so the installation was refused before it changed anything, and a
+            # release of that name is theirs too.
             for namespace in mesh.namespaces:
                 delete_namespace(self.cluster, namespace, owner.id, self.options.mesh_timeout_s)
             del self.installations[name]

@@ -44,7 +44,7 @@ class ProofContext:
 
     @property
     def setup(self) -> Setup:
-        """What it was made from."""
+        """The treatment, load and application of the deployment."""
         return self.rendered.setup
 
     @property

@@ -211,7 +211,7 @@ class KubernetesTestbed:
         return self._nodes.used_between()
 
     def settle(self) -> tuple[str, ...]:
-        """Nothing: the nodes belong to the cluster, and each block draws its own."""
+        """Do nothing: the nodes belong to the cluster, and each block draws its own."""
         return ()
 
     def watch(self, begun: Path | None = None) -> None:
@@ -398,9 +398,9 @@ class KubernetesTestbed:
         return error
 
     def free_name(self, namespace: str) -> str:
-        """Return the name, or the next unused one where a namespace of ours remains: nothing in it would be fresh.
+        """Return the name, or the next unused one if a namespace of ours remains, in which nothing would be fresh.
 
-        It may hang in its deletion, because its node is gone or nothing could delete it.
+        Its deletion may not end, for example if its node is gone.
         """
         for name in (namespace, *(f"{namespace}-{n}" for n in range(2, 10))):
             existing = self.applier.find_namespace(name)

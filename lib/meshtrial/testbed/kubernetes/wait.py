@@ -20,7 +20,7 @@ from meshtrial.testbed.kubernetes.pods import is_ready, label, live_pods, log_of
 
 # --- evidence ---------------------------------------------------------------------------------------------------------
 
-# The most pods of a namespace, those that are not ready first, and the last mebibyte of each log.
+# Evidence covers at most this many pods of a namespace, unready ones first, and the last mebibyte of each log.
 _PODS = 20
 _LOG_LINES, _LOG_CHARACTERS = 20_000, 1 << 20
 _LAST_LINES = 3
@@ -416,8 +416,8 @@ def workload_of(pod: Json) -> Workload:
 def restart_pods(cluster: Cluster, pods: Sequence[Json], timeout_s: float) -> None:
     """Replace these pods as ``kubectl rollout restart`` does; return when as many others are ready.
 
-    The annotation of the template is patched, so that the workload's own strategy replaces the pods. The end is read
-    off the pods and not off the workload's status, because every account may list pods.
+    The annotation of the template is patched, so that the workload's own strategy replaces the pods. The pods show
+    when it is done, not the workload's status, because every account may list pods.
     """
     replaced: dict[Workload, list[Json]] = {}
     for pod in pods:

@@ -197,8 +197,8 @@ def _require_provable(setup: Setup, mesh: Mesh) -> None:
         if on or (feature.absent and names):
             state = "with" if on else "without"
             raise UsageError(
-                f"treatment {setup.treatment.name}: nothing can show that it is {state} {feature.name} "
-                f"on the app {setup.app.name}; take the app echo, which answers with the request's headers"
+                f"treatment {setup.treatment.name}: no check can show that it runs {state} {feature.name} "
+                f"on the app {setup.app.name}; use the app echo, which answers with the request's headers"
             )
 
 

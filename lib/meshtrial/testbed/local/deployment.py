@@ -111,7 +111,7 @@ class LocalDeployment:
 
     @property
     def target(self) -> Target:
-        """What the generators call."""
+        """The addresses that the generators call."""
         return self.started.target
 
     @property
@@ -149,7 +149,7 @@ class LocalDeployment:
         return self.started.changes
 
     def change(self, change: str, on: bool) -> ChangeTime:
-        """Change the data plane away from how it was deployed, or back."""
+        """Make a change to the data plane, or revert it."""
         return self.started.change(change, on)
 
     def churn(self, number: int) -> None:

@@ -58,12 +58,12 @@ class LoadSnapshot:
         return cls(time.monotonic(), os.getpid(), proc.cpu_times(root), processes)
 
     def write(self, path: Path) -> None:
-        """Write it to a file for another process of the study, which then counts what came since as its own."""
+        """Write the snapshot to a file, from which another process of the study begins its watch."""
         path.write_bytes(msgspec.json.encode(self))
 
     @classmethod
     def read(cls, path: Path) -> LoadSnapshot:
-        """Read what another process of the study has written."""
+        """Read the snapshot that another process of the study has written."""
         return msgspec.json.decode(path.read_bytes(), type=cls)
 
 

@@ -236,7 +236,10 @@ def _of_hop(proofs: Sequence[Proof], service: str) -> list[Proof]:
 
 
 def _least(system: System, requests: int) -> dict[str, int]:
-    """Return how many requests each service's sidecar receives at least; counters of every n-th go on between runs."""
+    """Return the least number of requests of each service's sidecar.
+
+    It is rounded down: the first call for every n-th request may come after any of the first n requests.
+    """
     received = {system.calls[0].callee: requests}
     for call in system.calls[1:]:
         received[call.callee] = received[call.caller] // every(system, call)

@@ -48,8 +48,8 @@ _PUSHES = 3
 _START_S = 60.0
 _CONFIGURE_S = 240.0
 _READERS = 8
-# What a proxy needs, with a margin. With Envoy 1.40 (one worker) it was seen to need 43 file handles, 7 threads and
-# about 16 MiB if it knows 400 endpoints. Each unused service adds 82 KiB.
+# Resources that a proxy needs, rounded up: an Envoy 1.40 with one worker that knows 400 endpoints used 43 file handles,
+# 7 threads and about 16 MiB. Each unused service added 82 KiB.
 _FILES_PER_PROXY, _THREADS_PER_PROXY, _PSS_PER_PROXY = 50, 7, 17 * 2**20
 _PSS_PER_UNUSED_SERVICE = 90 * 2**10
 _BASE_FILES, _BASE_THREADS, _BASE_PSS = 500, 120, 400 * 2**20
