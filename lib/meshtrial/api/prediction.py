@@ -90,7 +90,7 @@ def predict(
     request_cores, request_gib : float, optional
         What each proxy requests of the scheduler.
     nodes : int, optional
-        Number of nodes; by default that of the studies.
+        Number of nodes that carry the system. If it is 0, calls cost as on nodes that carry nothing else.
     app_cpu_us : float, optional
         CPU per request of the studies' application on the target, if that is another machine.
     model_error : float, optional

@@ -43,7 +43,9 @@ def add(command: argparse.ArgumentParser) -> None:
     option("--currency", default="", metavar="NAME", help="currency to print with the amounts")
     amount("--request-cores", metavar="N", help="cores that each proxy requests, such as 0.1")
     amount("--request-gib", metavar="N", help="GiB of memory that each proxy requests, such as 0.125")
-    option("--nodes", type=int, default=0, metavar="N", help="nodes, for proxies of nodes (default: as in the studies)")
+    option(
+        "--nodes", type=int, default=0, metavar="N", help="nodes that carry the system; busy ones make a call cheaper"
+    )
     target = "CPU per request of the studies' application on the target, if it is another machine"
     amount("--app-cpu-us", metavar="US", help=target)
     amount("--model-error", metavar="SHARE", help="standard deviation of measured over predicted amounts")

@@ -63,7 +63,7 @@ class Options:
     # What each proxy requests of the scheduler: Istio's default is 0.1 cores and 0.125 GiB (istio/istio#17045)
     request_cores: float = 0.0
     request_gib: float = 0.0
-    nodes: int = 0  # by default that of the studies
+    nodes: int = 0  # that carry the system; if not given, node proxies are as many as in the studies
     # CPU per request of the studies' application on the target, at the highest measured rate. CPU is multiplied by its
     # ratio to that of the studies' baseline.
     app_cpu_us: float = 0.0
