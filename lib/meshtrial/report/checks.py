@@ -468,7 +468,8 @@ _ONE_SESSION = (
 )
 _TRAVELS = (
     "Which number holds elsewhere: the ratio agreed between machines as long as no treatment was near its limit, where "
-    "ratios of latency grow. The added amount belongs to this machine and this session."
+    "ratios of latency grow. In nine sessions on one machine, the added CPU of a sidecar varied by 4 % and its ratio "
+    "by 31 %, those of a node proxy by 33 and 11 %."
 )
 _SESSIONS = {
     "block": "An interval describes the sessions of this study. With three or more, the table of sessions predicts "

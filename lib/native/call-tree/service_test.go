@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -13,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"meshtrial/native/internal/servetest"
 )
 
 // callee answers after a time and counts its requests, those at the same moment too.
@@ -37,7 +37,7 @@ func newCallee(t *testing.T, took time.Duration, status int) *callee {
 }
 
 // start runs the services and returns the address of the one named root.
-func start(t *testing.T, services ...*service) (root string, stop func() error) {
+func start(t *testing.T, services ...*service) (root string, stop func()) {
 	t.Helper()
 	text, err := json.Marshal(services)
 	if err != nil {
@@ -47,20 +47,9 @@ func start(t *testing.T, services ...*service) (root string, stop func() error) 
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(cancel)
-	reader, writer := io.Pipe()
-	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, []string{"-services", path}, writer) }()
-	line, err := bufio.NewReader(reader).ReadBytes('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
 	var ready struct{ Root string }
-	if err := json.Unmarshal(line, &ready); err != nil {
-		t.Fatal(err)
-	}
-	return "http://" + ready.Root, func() error { cancel(); return <-ended }
+	stop = servetest.Start(t, run, &ready, "-services", path)
+	return "http://" + ready.Root, stop
 }
 
 func ask(t *testing.T, url string) (status int, body string, took time.Duration) {
@@ -91,9 +80,7 @@ func TestStepsFollowOneAnotherAndTheirCallsDoNot(t *testing.T) {
 	if both.count.Load() != 2 || both.most.Load() != 2 || last.count.Load() != 1 {
 		t.Errorf("%d calls of the first step, %d at once, then %d", both.count.Load(), both.most.Load(), last.count.Load())
 	}
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
+	stop()
 }
 
 func TestEveryFourthRequestIsFollowedByACall(t *testing.T) {
@@ -106,9 +93,7 @@ func TestEveryFourthRequestIsFollowedByACall(t *testing.T) {
 	if took := time.Since(begin); took > 150*time.Millisecond {
 		t.Errorf("answers waited %v for calls that are made after them", took)
 	}
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
+	stop()
 	if count := slow.count.Load(); count != 3 {
 		t.Errorf("%d calls at 9 requests, want those at the first, fifth and ninth", count)
 	}

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -10,24 +8,15 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"meshtrial/native/internal/servetest"
 )
 
-func start(t *testing.T, args ...string) (url string, stop func() error) {
+func start(t *testing.T, args ...string) (url string, stop func()) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(cancel)
-	reader, writer := io.Pipe()
-	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, append([]string{"-listen", "127.0.0.1:0"}, args...), writer) }()
-	line, err := bufio.NewReader(reader).ReadBytes('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
 	var ready struct{ HTTP string }
-	if err := json.Unmarshal(line, &ready); err != nil {
-		t.Fatal(err)
-	}
-	return "http://" + ready.HTTP, func() error { cancel(); return <-ended }
+	stop = servetest.Start(t, run, &ready, append([]string{"-listen", "127.0.0.1:0"}, args...)...)
+	return "http://" + ready.HTTP, stop
 }
 
 func client(http2 bool) *http.Client {
@@ -78,9 +67,7 @@ func TestCountsOverBothProtocols(t *testing.T) {
 	if _, response := ask(t, client(false), http.MethodDelete, url+"/counter"); response.StatusCode != http.StatusMethodNotAllowed {
 		t.Errorf("DELETE: %d", response.StatusCode)
 	}
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
+	stop()
 }
 
 func TestNoIncrementIsLost(t *testing.T) {

@@ -1,50 +1,29 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
-	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"net"
-	"net/http"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"meshtrial/native/internal/servetest"
 )
 
 // start runs the whole program before target and returns its address and its admin address.
-func start(t *testing.T, target string, args ...string) (address, admin string, stop func() error) {
+func start(t *testing.T, target string, args ...string) (address, admin string, stop func()) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(cancel)
-	reader, writer := io.Pipe()
-	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, append([]string{"-target", target}, args...), writer) }()
-	line, err := bufio.NewReader(reader).ReadBytes('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
 	var ready struct{ Listen, Admin string }
-	if err := json.Unmarshal(line, &ready); err != nil {
-		t.Fatal(err)
-	}
-	return ready.Listen, ready.Admin, func() error { cancel(); return <-ended }
+	stop = servetest.Start(t, run, &ready, append([]string{"-target", target}, args...)...)
+	return ready.Listen, ready.Admin, stop
 }
 
-func statsOf(t *testing.T, admin string) stats {
+func statsOf(t *testing.T, admin string) (answer stats) {
 	t.Helper()
-	response, err := http.Get("http://" + admin + "/stats")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	var answer stats
-	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
-		t.Fatal(err)
-	}
+	servetest.Stats(t, admin, &answer)
 	return answer
 }
 
@@ -144,9 +123,7 @@ func TestControlAppliesNothing(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	connection.Close()
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
+	stop()
 }
 
 func TestHalfCloseLetsTheAnswerComeBack(t *testing.T) {
@@ -225,9 +202,7 @@ func TestEndCutsConnectionsThatStay(t *testing.T) {
 	connection := dial(t, address)
 	roundTrip(t, connection)
 	begin := time.Now()
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
+	stop()
 	if took := time.Since(begin); took > 5*time.Second {
 		t.Errorf("the end took %v", took)
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"meshtrial/native/internal/servetest"
 )
 
 // row is a line of the access log.
@@ -26,23 +27,12 @@ type row struct {
 	Details   string
 }
 
-func start(t *testing.T, args ...string) (http, grpc string, stop func() error) {
+func start(t *testing.T, args ...string) (http, grpc string, stop func()) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(cancel)
-	reader, writer := io.Pipe()
-	ended := make(chan error, 1)
-	args = append([]string{"serve", "-listen", "127.0.0.1:0", "-grpc", "127.0.0.1:0"}, args...)
-	go func() { ended <- run(ctx, args, writer) }()
-	line, err := bufio.NewReader(reader).ReadBytes('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
 	var ready struct{ HTTP, GRPC string }
-	if err := json.Unmarshal(line, &ready); err != nil {
-		t.Fatal(err)
-	}
-	return "http://" + ready.HTTP + "/events", ready.GRPC, func() error { cancel(); return <-ended }
+	args = append([]string{"serve", "-listen", "127.0.0.1:0", "-grpc", "127.0.0.1:0"}, args...)
+	stop = servetest.Start(t, run, &ready, args...)
+	return "http://" + ready.HTTP + "/events", ready.GRPC, stop
 }
 
 func receiveAll(t *testing.T, target string, args ...string) (result, []row) {
@@ -94,9 +84,7 @@ func TestEveryEventArrivesInOrder(t *testing.T) {
 			next[one.Thread]++
 		}
 	}
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
+	stop()
 }
 
 func TestADelayOfSomeEventsIsFound(t *testing.T) {

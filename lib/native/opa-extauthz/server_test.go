@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -21,6 +19,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/encoding/protojson"
+
+	"meshtrial/native/internal/servetest"
 )
 
 func check(method, path, authorization string) *authv3.CheckRequest {
@@ -47,55 +47,24 @@ type started struct {
 	client     authv3.AuthorizationClient
 	connection *grpc.ClientConn
 	admin      string
-	stop       func() error
+	stop       func()
 }
 
 func start(t *testing.T, args ...string) started {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	reader, writer := io.Pipe()
-	ended := make(chan error, 1)
-	go func() {
-		ended <- run(ctx, append([]string{"-grpc", "127.0.0.1:0", "-admin", "127.0.0.1:0"}, args...), writer)
-		writer.Close()
-	}()
-	line, err := bufio.NewReader(reader).ReadBytes('\n')
-	if err != nil {
-		t.Fatalf("not ready: %v", <-ended)
-	}
 	var ready struct{ GRPC, Admin string }
-	if err := json.Unmarshal(line, &ready); err != nil {
-		t.Fatal(err)
-	}
+	stop := servetest.Start(t, run, &ready, append([]string{"-grpc", "127.0.0.1:0", "-admin", "127.0.0.1:0"}, args...)...)
 	connection, err := grpc.NewClient(ready.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	stopped := false
-	stop := func() error {
-		if stopped {
-			return nil
-		}
-		stopped = true
-		connection.Close()
-		cancel()
-		return <-ended
-	}
-	t.Cleanup(func() { _ = stop() })
+	t.Cleanup(func() { connection.Close() })
 	return started{authv3.NewAuthorizationClient(connection), connection, ready.Admin, stop}
 }
 
-func (s started) stats(t *testing.T) stats {
+func (s started) stats(t *testing.T) (answer stats) {
 	t.Helper()
-	response, err := http.Get("http://" + s.admin + "/stats")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	var answer stats
-	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
-		t.Fatal(err)
-	}
+	servetest.Stats(t, s.admin, &answer)
 	return answer
 }
 
@@ -188,9 +157,7 @@ func TestDecisionLogHasEveryDecisionAndNoToken(t *testing.T) {
 	if logged := running.stats(t).Logged; logged != 10 {
 		t.Errorf("logged %d", logged)
 	}
-	if err := running.stop(); err != nil {
-		t.Fatal(err)
-	}
+	running.stop()
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -250,9 +217,7 @@ func TestHealth(t *testing.T) {
 	if err != nil || response.StatusCode != http.StatusOK {
 		t.Errorf("admin health: %v %v", response, err)
 	}
-	if err := running.stop(); err != nil {
-		t.Errorf("end: %v", err)
-	}
+	running.stop()
 }
 
 func TestWhatIsWrongIsSaidBeforeListening(t *testing.T) {

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,8 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
+
+	"meshtrial/native/internal/servetest"
 )
 
 // mesh is a topology of three roles with n replicas each, in files that exist but hold nothing.
@@ -56,31 +55,8 @@ func start(t *testing.T, made *topology, args ...string) running {
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	reader, writer := io.Pipe()
-	ended := make(chan error, 1)
-	go func() {
-		ended <- run(ctx, append([]string{"-topology", file}, args...), writer)
-		writer.Close()
-	}()
-	line, err := bufio.NewReader(reader).ReadBytes('\n')
-	if err != nil {
-		t.Fatalf("not ready: %v", <-ended)
-	}
 	var ready struct{ GRPC, Admin string }
-	if err := json.Unmarshal(line, &ready); err != nil {
-		t.Fatal(err)
-	}
-	var once sync.Once
-	stop := func() {
-		once.Do(func() {
-			cancel()
-			if err := <-ended; err != nil {
-				t.Errorf("end: %v", err)
-			}
-		})
-	}
-	t.Cleanup(stop)
+	stop := servetest.Start(t, run, &ready, append([]string{"-topology", file}, args...)...)
 	return running{ready.GRPC, "http://" + ready.Admin, stop}
 }
 
