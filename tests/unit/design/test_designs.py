@@ -1,5 +1,6 @@
 """The design files that stand for published studies are accepted, and mean what they say."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,12 @@ def design(name: str, *pairs: str) -> Study:
     path = paths.NOTEBOOKS / "designs" / f"{name}.yaml"
     study = name.partition("-")[0]
     return built(study, **read_given(study, path, list(pairs)))
+
+
+def options_of(path: Path) -> KubernetesOptions:
+    """The options that a design's comments ask for in the cluster file."""
+    lines = re.search(r"(?m)^#\s+(meshes: .+)$", path.read_text())
+    return KubernetesOptions(**(yaml.safe_load(lines[1]) if lines else {}))
 
 
 def on_a_cluster(path: Path) -> bool:
@@ -60,12 +67,12 @@ def test_a_design_can_be_shortened_to_try_it(path):
 @pytest.mark.parametrize("path", [path for path in DESIGNS if on_a_cluster(path)], ids=lambda p: p.stem)
 def test_a_design_for_a_cluster_can_be_deployed(path):
     """Every treatment's mesh carries the application and has the features, and each can be proven."""
-    study, options = design(path.stem), KubernetesOptions()
+    study, options = design(path.stem), options_of(path)
     meshes, tokens = find_meshes(options), make_tokens()
     for load in study.loads:
         for treatment in study.treatments:
             app = read_app(options, treatment.app or study.app, load.protocols)
-            mesh = meshes.get(treatment.dataplane)
+            mesh = meshes.get(treatment.versioned)
             assert (mesh is None) == (treatment.dataplane == "none")
             assert workload.render(workload.Setup(options, "trial", treatment, load, app, mesh, tokens)).objects
 
@@ -148,6 +155,23 @@ def test_releases_are_versions_in_the_same_blocks_with_ranks_and_three_sessions(
     assert len(pairs) == 6  # of the four that are not the baseline
     (h2, _) = design("mesh_comparison-envoy_releases", "protocol=h2").loads
     assert h2.protocol == "h2"
+
+
+@pytest.mark.parametrize(
+    ("name", "verified_by"),
+    [
+        ("mesh_comparison-nftables", "redirection"),
+        ("mesh_comparison-native_sidecars", "sidecar's place in the pod"),
+        ("ambient_vs_no_mesh-ztunnel_threads", "ztunnel's worker threads"),
+        ("mesh_comparison-consul_limits", "sidecar's CPU limit"),
+    ],
+)
+def test_installations_that_differ_are_each_verified_to_be_what_its_name_says(name, verified_by):
+    meshes = find_meshes(KubernetesOptions())
+    compared = [meshes[treatment.versioned] for treatment in design(name).treatments if not treatment.twin]
+    seen = {mesh.declared.runs[verified_by] for mesh in compared}
+    assert len(seen) == len(compared) >= 2
+    assert all(verified_by in {probe.name for probe in mesh.version_probes} for mesh in compared)
 
 
 def test_a_design_is_named_with_or_without_its_study():

@@ -71,7 +71,7 @@ def render(
     chosen = options or KubernetesOptions()
     treatment = Treatment.parse(text)
     read = read_app(chosen, app, load.protocols)
-    mesh = meshes_for(chosen).get(treatment.dataplane)
+    mesh = meshes_for(chosen).get(treatment.versioned)
     return workload.render(workload.Setup(chosen, "trial", treatment, load, read, mesh, TOKENS))
 
 

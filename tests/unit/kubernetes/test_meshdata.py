@@ -6,6 +6,7 @@ from unit.kubernetes.rendering import write_mesh
 
 from meshtrial.design.study import Treatment
 from meshtrial.errors import UsageError
+from meshtrial.testbed.kubernetes.charts import Values
 from meshtrial.testbed.kubernetes.meshdata import ExpectedVersion, Mesh
 from meshtrial.testbed.kubernetes.meshread import find_meshes, read_mesh
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
@@ -19,7 +20,8 @@ def found(folder: Path, **said: object) -> dict[str, Mesh]:
 
 
 def test_all_meshes_are_there():
-    assert set(MESHES) == {"istio", "istio-ambient", "linkerd", "kuma", "consul", "sidecar"}
+    meshes = {name for name, mesh in MESHES.items() if mesh.declared is None}
+    assert meshes == {"istio", "istio-ambient", "linkerd", "kuma", "consul", "sidecar"}
 
 
 @pytest.mark.parametrize("name", sorted(MESHES))
@@ -83,6 +85,17 @@ def test_a_version_is_the_mesh_with_its_own_on_top(tmp_path: Path):
 
 def test_without_a_word_a_version_is_what_the_folder_says(tmp_path: Path):
     assert found(tmp_path, versions={"a": {}})["tiny@a"].declared == ExpectedVersion("a", ("1.0.0",))
+
+
+def test_a_folder_has_versions_of_its_own_and_a_user_may_change_them(tmp_path: Path):
+    fast = {"values": {"tiny": {"delay": 0}}, "runs": {"delay": "0"}}
+    folder = write_mesh(tmp_path, versions={"fast": fast, "b": {}})
+    options = KubernetesOptions(mesh_folders=(str(folder),), meshes={"tiny": {"versions": {"b": {"version": "2"}}}})
+    meshes = find_meshes(options)
+    own, changed = meshes["tiny@fast"], meshes["tiny@b"]
+    assert own.declared == ExpectedVersion("fast", ("1.0.0",), {"delay": "0"})
+    assert Values(options, own).of(own.releases[0])["delay"] == 0
+    assert (changed.version, meshes["tiny"].declared) == ("2", None)
 
 
 def test_a_feature_that_is_shown_by_its_counters_alone_is_proven(tmp_path: Path):

@@ -169,6 +169,41 @@ def test_what_only_the_inside_or_the_log_tells_is_asked_of_one_pod(monkeypatch: 
     assert all(proof.passed for proof in prove(replace(MESH, version_probes=probes), pods, found, "before"))
 
 
+def test_how_kubernetes_admitted_a_container_is_read_of_every_pod():
+    def admitted(*names: str, kind: str = "containers", **limits: str) -> Json:
+        containers = [{"name": name, "resources": {"limits": limits} if limits else None} for name in names]
+        return {"spec": {"containers": [{"name": "echo"}], kind: containers}, "status": {}}
+
+    probe = VersionProbe("place", "app", "containers", r"(?m)^(\w+) proxy ", of_mesh=False)
+    limit = VersionProbe("limit", "app", "containers", r"(?m)^\w+ proxy cpu=(\S+)", of_mesh=False)
+    pods = {"app": [admitted("proxy", kind="initContainers", cpu="200m"), admitted("echo", "proxy")]}
+    declared = ExpectedVersion("1.30", ("1.30.4",), {"place": "initContainers", "limit": "200m"})
+    mesh = replace(MESH, version_probes=(probe, limit), declared=declared)
+    found = reported_versions(None, PROBE, mesh, pods)  # type: ignore[arg-type]
+    assert {name: texts for name, (_, texts) in found.items()} == {
+        "place": ["containers", "initContainers"],
+        "limit": ["200m", "none"],
+    }
+    assert not any(proof.passed for proof in prove(mesh, {}, found, "before"))
+    found = reported_versions(None, PROBE, mesh, {"app": pods["app"][:1]})  # type: ignore[arg-type]
+    assert [proof.passed for proof in prove(mesh, {}, found, "before")] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("mesh", "name", "page", "found"),
+    [
+        ("istio", "redirection", "info\tFinal iptables state (IPv4):\n*nat\n", ["iptables"]),
+        ("istio", "redirection", "native nftables enabled\ninfo\tnftables rules programmed:\nadd table", ["nftables"]),
+        ("istio", "redirection", "Running iptables restore with: iptables-restore\nnftables environment", []),
+        ("istio-ambient", "ztunnel's worker threads", "istio_tokio_num_workers 4\ntokio_num_alive_tasks 9\n", ["4"]),
+    ],
+)
+def test_a_probe_reads_how_a_mesh_was_installed(mesh: str, name: str, page: str, found: list[str]):
+    (probe,) = (one for one in read_mesh(paths.MANIFESTS / "meshes" / mesh).version_probes if one.name == name)
+    assert not probe.of_mesh
+    assert re.findall(probe.pattern, page) == found
+
+
 @pytest.mark.parametrize(
     ("mesh", "page", "word"),
     [

@@ -139,8 +139,8 @@ class VersionProbe:
 
     name: str  # name of the part in records
     pods: str  # as in `Counter`
-    # As in `Counter`; also `127.0.0.1:port/path`, read inside the generators' pod, or `log CONTAINER`, the beginning of
-    # that container's log.
+    # As in `Counter`; also `127.0.0.1:port/path`, read inside the generators' pod, `log CONTAINER`, the beginning of
+    # that container's log, or `containers`, a line per container as Kubernetes admitted it.
     url: str
     pattern: str  # regular expression with one group, the version
     of_build: bool = False  # the group is how it was built (RELEASE, debug), not a version
@@ -236,6 +236,8 @@ class Mesh:
     counters: tuple[Counter, ...] = ()
     expect: Mapping[str, Any] = field(default_factory=dict)
     features: Mapping[str, Feature] = field(default_factory=dict)
+    # Ways to install it that are treatments (`istio@nftables`), as `meshes.<mesh>.versions` of a cluster file.
+    versions: Mapping[str, Any] = field(default_factory=dict)
     not_toggles: Mapping[str, str] = field(default_factory=dict)
     parameters: Mapping[str, Any] = field(default_factory=dict)
     generated: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

@@ -211,8 +211,8 @@ def _namespace_labels(mesh: Mesh, choice: Mapping[str, Any], where: str) -> Mapp
 
 
 def _versions(mesh: Mesh, choice: Mapping[str, Any], where: str) -> dict[str, Mesh]:
-    """Return the declared versions of a mesh, named as treatments name them, with their overrides applied."""
-    declared = _inner(choice, "versions", where)
+    """Return the versions of a mesh, the folder's and the user's, named as treatments name them, as overridden."""
+    declared = {**mesh.versions, **_inner(choice, "versions", where)}
     if declared and mesh.reference:
         raise UsageError(f"{where}.versions: {mesh.name} is this project's reference and has no versions on a cluster")
     versions = {}

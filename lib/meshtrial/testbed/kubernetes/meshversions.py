@@ -1,8 +1,8 @@
 """Versions of a mesh as treatments: compare what runs with what a version declares.
 
 A tag is a name, and names are moved, so the node's digest identifies the image. Where a part reports its own version,
-that counts too. A part that reports none is no contradiction; a proxy of another image is. What a version changes in
-Helm's values alone has no name in the cluster: the digest of the values is recorded.
+that counts too. A part that reports none is no contradiction; a proxy of another image is. A version that changes only
+Helm's values has no image of its own: their digest is recorded, and a probe that `runs` names reads the effect.
 """
 
 import re
@@ -17,7 +17,8 @@ from meshtrial.testbed.kubernetes.meshdata import ExpectedVersion, Mesh, Version
 from meshtrial.testbed.kubernetes.pods import PodRef, container_names, images, log_of, pod_ref
 
 _ASKED = 10  # pods of one kind whose version is read; images are read of all pods
-_INSIDE, _LOG = "127.0.0.1:", "log "  # beginnings of a url that is no page on a pod's address
+# A url that is no page on a pod's address begins with one of these, or is the last one.
+_INSIDE, _LOG, _ADMITTED = "127.0.0.1:", "log ", "containers"
 _LOG_BYTES, _ONCE_S = 1 << 16, 10.0  # programs log their build when they start
 _MOST_LISTED = 3
 _UNKNOWN = "unknown"  # of a program that was built without its version
@@ -58,8 +59,18 @@ def _pages(cluster: Cluster, probe: PodRef, pods: Sequence[Json], url: str) -> l
     if url.startswith(_LOG):
         container = url.removeprefix(_LOG)
         return [log_of(cluster, pod, container, _ONCE_S, limitBytes=_LOG_BYTES) for pod in pods[:1]]
+    if url == _ADMITTED:
+        return ["\n".join(_admitted(pod)) for pod in pods]
     asked = [str(pod["status"].get("podIP", "")) for pod in pods][:_ASKED]
     return probing.scrape(cluster, probe, [network.url(address, url) for address in asked if address])
+
+
+def _admitted(pod: Json) -> Iterator[str]:
+    """Return a line per container, as mutating webhooks made it: the list that has it, its name, its CPU limit."""
+    for kind in ("initContainers", "containers"):
+        for container in pod["spec"].get(kind) or []:
+            limits = (container.get("resources") or {}).get("limits") or {}
+            yield f"{kind} {container['name']} cpu={limits.get('cpu', 'none')}"
 
 
 def prove(

@@ -470,9 +470,9 @@ class KubernetesTestbed:
             hint = f"; an app of yours is written {name}@@{version}" if APP_NAME.fullmatch(version) else ""
             return f"{understood}, which has none on a cluster{hint}"
         declared = [other.removeprefix(f"{name}@") for other in self.meshes if other.startswith(f"{name}@")]
-        declared_names = f"declared are {', '.join(declared)}" if declared else "none is declared"
+        known = f"known are {', '.join(declared)}" if declared else "none is known"
         where = f"meshes.{name}.versions in the cluster_file"
-        return f"{understood}; {declared_names} ({where}); an app of yours is written {name}@@NAME"
+        return f"{understood}; {known}; declare it by {where}; an app of yours is written {name}@@NAME"
 
     def _require_restartable(self, treatment: Treatment, mesh: Mesh | None) -> None:
         part = treatment.restart

@@ -241,7 +241,7 @@ def _waypoint(setup: Setup) -> list[Patch]:
     """Return the patches of waypoints: placement apart from the generators, limits, and the policy server."""
     if setup.mesh is None or not setup.mesh.waypoints:
         return []
-    limited = manifests.proxy_limits(setup.parameters, ("istio-proxy",))
+    limited = manifests.proxy_limits(setup.parameters, ("istio-proxy", "agentgateway"))
     return [*_app_placement(setup), limited, _pulled(setup.options), *_policy_server(setup)]
 
 
