@@ -236,7 +236,7 @@ class Cluster:
             return TestbedError(
                 f"{label}: {self.where()} refuses the credentials; log in to the cluster, then start again"
             )
-        if error.status == 403 and " cannot " in message:  # RBAC's wording; that of admission (quota, policies) differs
+        if error.status == 403 and " cannot " in message:  # RBAC's words; admission (quota, policies) has others
             return TestbedError(
                 f"{label}: this account has no right to do it in {self.where()} ({message}); "
                 "an administrator grants it with 'kubectl apply -f manifests/rbac.yaml'"

@@ -188,7 +188,7 @@ def _fetch_run(volume: Volume, path: PurePosixPath, digest: str, temporary: Path
 def volume_of(cluster: Cluster, namespace: str, job: str) -> Iterator[Volume]:
     """Give the volume of the records of a Job or CronJob, through its running pod or a temporary reader.
 
-    TestbedError where there is none of this name, or the reader does not come up.
+    TestbedError if no Job or CronJob has this name, or the reader does not become ready.
     """
     running_job, template = _pod_template(cluster, namespace, job)
     container = template["spec"]["containers"][0]

@@ -264,7 +264,7 @@ class Mesh:
 
     @property
     def called(self) -> str:
-        """Its version as records and reports name it, with who built it if not its project."""
+        """Its version as records and reports name it; with the builder, unless that is its project."""
         # A version that declares only its images' tag is named by that, whatever its charts are.
         names = self.declared.names if self.declared is not None else (self.version,)
         version = self.version if self.version in names else names[0]

@@ -129,7 +129,7 @@ class Histogram:
 
     count: float = 0.0
     total_s: float = 0.0
-    buckets: dict[float, float] = field(default_factory=dict)  # upper bound in seconds to the number at or below it
+    buckets: dict[float, float] = field(default_factory=dict)  # number of values up to a bound, by that bound in s
 
     def since(self, before: Histogram) -> Histogram:
         """Return what was observed after an earlier reading; everything where a counter restarted."""

@@ -237,7 +237,7 @@ _UNSCHEDULABLE_S, _AWAY_S, _FINAL_S = 15.0, 90.0, 2.0
 
 
 class _Problem:
-    """A problem that has lasted without interruption for as long as its kind may take to pass."""
+    """A problem that has lasted longer than problems of its kind take to pass."""
 
     def __init__(self) -> None:
         self.text, self._since = "", 0.0
