@@ -71,7 +71,7 @@ def predict(
     request_gib: float = 0.0,
     nodes: int = 0,
     app_cpu_us: float = 0.0,
-    model_error: float = 0.0,
+    model_error: float | None = None,
 ) -> PredictedSystem:
     """Predict what treatments would add to a system: cores, memory, money and latency, with intervals.
 
@@ -94,7 +94,7 @@ def predict(
     app_cpu_us : float, optional
         CPU per request of the studies' application on the target, if that is another machine.
     model_error : float, optional
-        Standard deviation of measured over predicted amounts.
+        Standard deviation of measured over predicted amounts; by default that of generated systems.
 
     Raises
     ------

@@ -48,7 +48,8 @@ def add(command: argparse.ArgumentParser) -> None:
     )
     target = "CPU per request of the studies' application on the target, if it is another machine"
     amount("--app-cpu-us", metavar="US", help=target)
-    amount("--model-error", metavar="SHARE", help="standard deviation of measured over predicted amounts")
+    error = "standard deviation of measured over predicted amounts (default: that of generated systems)"
+    option("--model-error", type=float, metavar="SHARE", help=error)
     option("--json", type=Path, metavar="FILE", help="write all results as JSON")
     option("--html", type=Path, metavar="FILE", help="write the results as one offline page")
 

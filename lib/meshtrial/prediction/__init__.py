@@ -19,7 +19,16 @@ from meshtrial.inference.money import GIB, HOURS_A_MONTH, Prices
 from meshtrial.inference.values import FloatArray
 from meshtrial.prediction import latency
 from meshtrial.prediction.blocks import APP, CALLER, NODE, PROBABILITIES, BuildingBlocks, Rung, building_blocks, usable
-from meshtrial.prediction.ranges import FARTHEST, Estimate, Weights, combined, envelope, rate_weights
+from meshtrial.prediction.ranges import (
+    CPU_ERROR,
+    FARTHEST,
+    LATENCY_ERROR,
+    Estimate,
+    Weights,
+    combined,
+    envelope,
+    rate_weights,
+)
 from meshtrial.prediction.resources import (
     SMALL_BODY_BYTES,
     Added,
@@ -67,13 +76,14 @@ class Options:
     # CPU per request of the studies' application on the target, at the highest measured rate. CPU is multiplied by its
     # ratio to that of the studies' baseline.
     app_cpu_us: float = 0.0
-    model_error: float = 0.0  # standard deviation of measured over predicted amounts
+    # Standard deviation of measured over predicted amounts; those of generated systems if it is not given
+    model_error: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("request_cores", "request_gib", "nodes", "app_cpu_us"):
             if not 0 <= getattr(self, name) <= 1e6:
                 raise UsageError(f"{name} = {getattr(self, name):g}: must be 0 or more")
-        if not 0 <= self.model_error < 1:
+        if self.model_error is not None and not 0 <= self.model_error < 1:
             raise UsageError(f"model_error = {self.model_error:g}: must be a share from 0 to 1, such as 0.08")
         if (self.request_cores or self.request_gib) and not self.prices:
             raise UsageError("what proxies request is shown as money: give the prices core_hour and gib_hour too")
@@ -168,7 +178,7 @@ class _Predicting:
         cpu = added_cpu(layout, self.studies, options.nodes)
         services = {name: self._service(place, name, cpu, speed) for place, name in enumerate(layout.names)}
         has_any = len(cpu.reasons) < len(layout.names)
-        cores = self._total(cpu, speed) if has_any else None
+        cores = self._total(cpu, speed, CPU_ERROR) if has_any else None
         memory, memory_reason, configured = self._memory(layout)
         control_cores, control_bytes = self._control_plane(speed)
         sidecars = int((layout.replicas * layout.has_proxy).sum())
@@ -205,8 +215,10 @@ class _Predicting:
             self._assumptions(configured),
         )
 
-    def _combined(self, parts: Sequence[FloatArray]) -> Estimate:
-        return combined(parts, ALPHA, self.options.model_error, self._are_sessions())
+    def _combined(self, parts: Sequence[FloatArray], model_error: float = 0.0) -> Estimate:
+        """Return the estimate with a model's own error, in place of which another one may be given."""
+        given = self.options.model_error
+        return combined(parts, ALPHA, model_error if given is None else given, self._are_sessions())
 
     def _are_sessions(self) -> bool:
         """Return whether every study measured the same loads, so that each predicts the whole alone."""
@@ -229,14 +241,16 @@ class _Predicting:
         top = [max(one.rungs, key=lambda rung: rung.rps).cpu_s[1, APP].mean() for one in self.studies]
         return self.options.app_cpu_us * 1e-6 / float(np.mean(top))
 
-    def _total(self, added: Added, factor: float = 1.0) -> Estimate:
-        ends = [self._combined([factor * part.sum(axis=0) for part in end]) for end in (added.lowest, added.highest)]
+    def _total(self, added: Added, factor: float = 1.0, model_error: float = 0.0) -> Estimate:
+        both = (added.lowest, added.highest)
+        ends = [self._combined([factor * part.sum(axis=0) for part in end], model_error) for end in both]
         return envelope(*ends)
 
     def _service(self, place: int, name: str, added: Added, speed: float) -> ServiceCost:
         if reason := added.reasons.get(name):
             return ServiceCost(None, reason)
-        ends = [self._combined([speed * part[place] for part in end]) for end in (added.lowest, added.highest)]
+        both = (added.lowest, added.highest)
+        ends = [self._combined([speed * part[place] for part in end], CPU_ERROR) for end in both]
         cores, share = envelope(*ends), None
         own_us = self.system.services[name].cpu_us
         rps = sum(call.rps for call in self.system.calls if call.callee == name)
@@ -263,7 +277,7 @@ class _Predicting:
                 parts += [sign * proxies * len(layout.names) * slope / len(slopes) for slope in slopes]
             else:
                 is_complete = False
-        memory = combined(parts, ALPHA, self.options.model_error) if is_complete else self._total(added)
+        memory = combined(parts, ALPHA, self.options.model_error or 0.0) if is_complete else self._total(added)
         return memory, "", is_complete
 
     def _control_plane(self, speed: float) -> tuple[Estimate, Estimate]:
@@ -292,7 +306,7 @@ class _Predicting:
         whole = {key: values for key, values in parts.items() if len(values) == len(groups)}
         missing = [key for key in PERCENTILES if key not in whole]
         reason = f"runs have too few requests for {', '.join(missing)}" if missing else ""
-        return PathLatency({key: self._combined(values) for key, values in whole.items()}, reason)
+        return PathLatency({key: self._combined(values, LATENCY_ERROR) for key, values in whole.items()}, reason)
 
     def _hop(
         self, pair: tuple[str, str], layout: Layout, group: Sequence[BuildingBlocks], used: list[Rung]
@@ -363,8 +377,14 @@ class _Predicting:
             )
         if not (self._are_sessions() and len(self.studies) > 2):
             lines.append("Intervals are of the blocks; three studies of equal design would add the spread of sessions.")
-        if not self.options.model_error:
-            lines.append("The model's own error is not in the intervals.")
+        error = self.options.model_error
+        if error is None:
+            lines.append(
+                f"Intervals contain the model's own error: {CPU_ERROR:.0%} of CPU, {LATENCY_ERROR:.0%} of latency, as "
+                "generated systems on one machine showed it. That of memory is not known."
+            )
+        else:
+            lines.append(f"Intervals contain a model error of {error:.0%}, as it was given.")
         return tuple(lines)
 
 

@@ -88,7 +88,9 @@ def _compared(data: StudyData, records: Sequence[StudyData], contrast: Contrast)
     if system is None:
         return []
     nodes = len(data.environment.get("testbed", {}).get("nodes") or [""])
-    prediction = predict(system, records, _single_hop(treatment), _single_hop(baseline), Options(nodes=nodes))
+    prediction = predict(
+        system, records, _single_hop(treatment), _single_hop(baseline), Options(nodes=nodes, model_error=0.0)
+    )
     path = prediction.paths[PATH].added.get(_P50)
     rps = system.calls[0].rps
     by_response = {CPU: prediction.cores and prediction.cores.scaled(1 / rps), LATENCY: path}
