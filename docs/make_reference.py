@@ -53,7 +53,6 @@ TYPES: dict[Any, dict[str, Any]] = {
         },
     },
 }
-SAMPLES = paths.CHECKOUT / "data" / "sample"
 MESHES = "mesh_comparison-20261125T022942Z-a6e76e54"
 AT_200 = "mesh_comparison-20261126T023809Z-4289d2f7"
 FEATURES = {
@@ -437,16 +436,11 @@ def _objects(mesh: Any, names: Sequence[str], where: str) -> str:
 
 def _recorded(sample: str, use: Callable[[Any], Made]) -> Made:
     from meshtrial.inference import read_study
-    from meshtrial.records import packed
+    from meshtrial.records.listing import samples
     from meshtrial.records.store import StudyStore
 
     with tempfile.TemporaryDirectory() as folder:
-        where = SAMPLES / sample
-        return use(
-            read_study(
-                StudyStore.open(where if where.is_dir() else packed.unpack(SAMPLES / f"{sample}.zip", Path(folder)))
-            )
-        )
+        return use(read_study(StudyStore.open(samples()[sample], Path(folder))))
 
 
 def ratio_of(row: VerdictRow) -> str:
@@ -632,7 +626,7 @@ class Example:
 MOST_LISTED = 9  # treatments in the table of a notebook's profiles
 # What a study's notebook shows as a result: a record of that study, if the checkout has one.
 EXAMPLES = {
-    "ambient_vs_no_mesh": Example("ambient_vs_no_mesh/20261121T211720Z-77c58730", loads=("300rps-4c",)),
+    "ambient_vs_no_mesh": Example("ambient_vs_no_mesh-20261121T211720Z-77c58730", loads=("300rps-4c",)),
     "calibration": Example(DELAYED),
     "decomposition": Example("decomposition-20261128T060908Z-b5e99d19", QUOTED, every_contrast=True),
     "feature_impact": Example(FEATURES["Istio"], QUOTED),

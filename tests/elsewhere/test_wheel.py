@@ -15,7 +15,7 @@ from meshtrial import paths
 from meshtrial.errors import MissingToolError
 
 SAMPLE = next((paths.CHECKOUT / "data" / "sample" / "ambient_vs_no_mesh").iterdir())
-PACKED = next((paths.CHECKOUT / "data" / "sample").glob("calibration-*.zip"))
+PACKED = next((paths.CHECKOUT / "data" / "sample").glob("calibration-*.tar.xz"))
 FORTIO = paths.CHECKOUT / "tests" / "fixtures" / "load" / "fortio-1.3.json"
 Meshtrial = Callable[..., subprocess.CompletedProcess[str]]
 
