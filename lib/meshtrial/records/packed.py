@@ -41,7 +41,7 @@ PARTS: dict[str, Callable[[str], bool]] = {
 DAMAGED = (tarfile.TarError, lzma.LZMAError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
 _PRESET = 6 | lzma.PRESET_EXTREME
 # More than the largest study has, and a higher compression than its files reach.
-_MOST_FILES, _MOST_BYTES, _MOST_TIMES = 100_000, 64 * 2**30, 1000
+_MOST_FILES, _MOST_BYTES, _MOST_TIMES = 50_000, 64 * 2**30, 1000
 _FEW_BYTES = 2**28  # always accepted
 _MOST_READ = 2**26  # of the files that are read whole
 _MOST_MEMORY = 2**27  # for decompression; xz's largest preset takes half of it
@@ -257,7 +257,8 @@ def _tarred(file: Path) -> Iterator[tuple[str, int, IO[bytes]]]:
         with tarfile.open(fileobj=stream, mode="r|", tarinfo=_PlainFile) as archive:
             for member in archive:
                 yield member.name, member.size, cast(IO[bytes], archive.extractfile(member))
-        # Only its end shows that the file is whole: xz has its checksums there.
+        # Zeros fill the last record. Only the end shows that the file is whole, because xz has its checksums there.
+        stream.read(tarfile.RECORDSIZE)
         if stream.read(1):
             raise ValueError("it contains more than its files")
 

@@ -68,7 +68,8 @@ def member(name: str, data: bytes = b"", kind: bytes = tarfile.REGTYPE, size: in
 
 
 def compressed(target: Path, members: bytes) -> Path:
-    end = bytes(-len(members) % tarfile.RECORDSIZE or tarfile.RECORDSIZE)
+    end = bytes(2 * tarfile.BLOCKSIZE)
+    end += bytes(-len(members + end) % tarfile.RECORDSIZE)
     target.write_bytes(lzma.compress(members + end, preset=0))
     return target
 
@@ -110,6 +111,16 @@ def test_a_zip_of_an_earlier_version_is_read(file, tmp_path, studies):
     assert contents(packed.pack(folder, tmp_path / "again.tar.xz")) == contents(file)
     assert StudyStore.open(old).path == StudyStore.open(file).path == folder
     assert meshtrial("verify", old)[0] == 0
+
+
+def test_a_file_is_whole_wherever_in_a_record_its_last_content_ends(tmp_path):
+    sealing = member(f"{HOME}/packed.json", b"{}") + member(f"{HOME}/plan.json", b"{}")
+    for blocks in range(tarfile.RECORDSIZE // tarfile.BLOCKSIZE):
+        members = sealing + member(f"{HOME}/notes", bytes(blocks * tarfile.BLOCKSIZE))
+        packed.unpack(compressed(tmp_path / "study.tar.xz", members), tmp_path / str(blocks))
+        longer = compressed(tmp_path / "longer.tar.xz", members + bytes(3 * tarfile.RECORDSIZE))
+        with pytest.raises(RecordError):
+            packed.unpack(longer, tmp_path / "longer")
 
 
 def test_a_long_name_comes_back(tmp_path):
@@ -309,7 +320,7 @@ def test_a_file_that_would_fill_the_memory_or_the_disk_is_refused_before_it_is_u
     for path in (
         many,
         compressed(tmp_path / "large.tar.xz", member(f"{HOME}/zeros", size=2**28 + 1)),
-        compressed(tmp_path / "count.tar.xz", member(f"{HOME}/empty") * 100_001),
+        compressed(tmp_path / "count.tar.xz", member(f"{HOME}/empty") * 50_001),
         rewritten(file, tmp_path / "plan.zip", plan),
         rewritten(file, tmp_path / "plan.tar.xz", plan),
         with_dictionary(file, tmp_path / "dictionary.tar.xz", 40),
