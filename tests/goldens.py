@@ -29,19 +29,13 @@ from meshtrial.commands.run import read_given
 from meshtrial.compare.formats import read_file
 from meshtrial.design.plan import make_plan
 from meshtrial.errors import MeshtrialError
-from meshtrial.records import packed
+from meshtrial.records import listing, packed
 from meshtrial.report.figure import Figure
 
-SAMPLES = paths.CHECKOUT / "data" / "sample"
 FIXTURES = Path(__file__).parent / "fixtures"
 KEPT = FIXTURES / "goldens.json"
 OF_NOW = ("provenance",)  # it names the checkout that shows it
 DIGITS = 9  # sums in another order differ behind these
-
-
-def samples() -> list[Path]:
-    """Every recorded study of the checkout: folders and packed ones."""
-    return sorted([*(path.parent for path in SAMPLES.glob("*/*/plan.json")), *SAMPLES.glob("*.zip")])
 
 
 def digest(value: object) -> str:
@@ -62,7 +56,7 @@ def _rounded(value: object) -> object:
 def of_sample(sample: Path) -> dict[str, Any]:
     """What one recorded study comes to."""
     with tempfile.TemporaryDirectory() as folder:
-        where = packed.unpack(sample, Path(folder)) if sample.suffix == ".zip" else sample
+        where = packed.unpack(sample, Path(folder)) if packed.is_packed(sample) else sample
         return {"verify": meshtrial("verify", where)[0]} | of_study(mt.open_study(where))
 
 
@@ -148,7 +142,7 @@ def _cells(made: Any) -> object:
 
 
 KINDS: dict[str, tuple[Callable[[Any], dict[str, Any]], dict[str, Any]]] = {
-    "samples": (of_sample, {path.stem: path for path in samples()}),
+    "samples": (of_sample, {path.name.removesuffix(packed.SUFFIX): path for path in listing.samples().values()}),
     "designs": (of_design, {path.stem: path for path in sorted((paths.NOTEBOOKS / "designs").glob("*.yaml"))}),
     "variants": (of_variant, {name: name for name in synth.VARIANTS}),
     "files": (of_file, {path.name: path for path in sorted((FIXTURES / "formats").iterdir())}),

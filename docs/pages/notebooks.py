@@ -30,7 +30,7 @@ class Example:
 
 # What a study's notebook shows as a result: a record of that study, if the checkout has one.
 EXAMPLES = {
-    "ambient_vs_no_mesh": Example("ambient_vs_no_mesh/20261121T211720Z-77c58730", loads=("300rps-4c",)),
+    "ambient_vs_no_mesh": Example("ambient_vs_no_mesh-20261121T211720Z-77c58730", loads=("300rps-4c",)),
     "calibration": Example(DELAYED),
     "decomposition": Example("decomposition-20261128T060908Z-b5e99d19", QUOTED, every_contrast=True),
     "feature_impact": Example(FEATURES["Istio"], QUOTED),

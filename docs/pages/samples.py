@@ -5,12 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from meshtrial import paths
 from meshtrial.records.schema import VerdictRow
 from pages.tables import plain
 
 Made = TypeVar("Made")
-SAMPLES = paths.CHECKOUT / "data" / "sample"
 MESHES = "mesh_comparison-20261125T022942Z-a6e76e54"
 AT_200 = "mesh_comparison-20261126T023809Z-4289d2f7"
 FEATURES = {
@@ -39,16 +37,11 @@ QUOTED = ("latency_p50_s", "path_cpu_s_per_request")
 def recorded(sample: str, use: Callable[[Any], Made]) -> Made:
     """Return what a function makes of a recorded study of the checkout."""
     from meshtrial.inference import read_study
-    from meshtrial.records import packed
+    from meshtrial.records.listing import samples
     from meshtrial.records.store import StudyStore
 
     with tempfile.TemporaryDirectory() as folder:
-        where = SAMPLES / sample
-        return use(
-            read_study(
-                StudyStore.open(where if where.is_dir() else packed.unpack(SAMPLES / f"{sample}.zip", Path(folder)))
-            )
-        )
+        return use(read_study(StudyStore.open(samples()[sample], Path(folder))))
 
 
 def ratio_of(row: VerdictRow) -> str:

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from browser import axe, opening, reports
 
+from meshtrial.records.listing import samples
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
@@ -28,7 +30,7 @@ def chromium() -> Iterator[opening.Browser]:
 def page_of(request, tmp_path_factory) -> Iterator[Callable[[str], Path]]:
     """The report of a sample by its study's name; those of all tests are made while others are looked at."""
     folder = tmp_path_factory.mktemp("reports")
-    studies = {study.stem: study for study in reports.samples()}
+    studies = samples()
     named = [name for name in studies if any(name in item.name for item in request.session.items)]
     with ThreadPoolExecutor(os.cpu_count() or 1) as workers:
 

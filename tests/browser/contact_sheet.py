@@ -13,6 +13,8 @@ from pathlib import Path
 from browser import opening, reports
 from PIL import Image, ImageDraw
 
+from meshtrial.records.listing import samples
+
 COLUMN_PX, GAP_PX, LABEL_PX = 440, 24, 26
 TALLEST_PX = 1800  # of a page in the sheet; what is longer is cut off there
 PIECE_PX = 8000  # Chromium's longest picture is twice as long
@@ -27,8 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as made, opening.browser() as chromium:
         pages = {path.stem: path for path in given.studies if path.suffix == ".html"}
-        studies = [path for path in given.studies if path.suffix != ".html"]
-        pages |= reports.make_all(studies or ([] if pages else reports.samples()), Path(made))
+        studies = {path.name.partition(".")[0]: path for path in given.studies if path.suffix != ".html"}
+        pages |= reports.make_all(studies or ({} if pages else samples()), Path(made))
         folder = given.each or Path(made) / "screenshots"
         folder.mkdir(parents=True, exist_ok=True)
         shots = {

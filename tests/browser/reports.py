@@ -4,19 +4,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-
-from meshtrial import paths
-from meshtrial.records.packed import SUFFIX
-
-SAMPLE = paths.CHECKOUT / "data" / "sample"
-
-
-def samples() -> list[Path]:
-    """Every study that comes with the checkout: folders and packed files."""
-    return sorted([*(plan.parent for plan in SAMPLE.glob("*/*/plan.json")), *SAMPLE.glob(f"*{SUFFIX}")])
 
 
 def make(study: Path, folder: Path, **environment: str) -> Path:
@@ -43,8 +33,8 @@ def make(study: Path, folder: Path, **environment: str) -> Path:
     return page
 
 
-def make_all(studies: Sequence[Path], folder: Path) -> dict[str, Path]:
-    """The pages of several studies by name, as many at once as there are cores."""
+def make_all(studies: Mapping[str, Path], folder: Path) -> dict[str, Path]:
+    """The pages of several studies by the names given to them, as many at once as there are cores."""
     with ThreadPoolExecutor(os.cpu_count() or 1) as workers:
-        pages = workers.map(lambda study: make(study, folder / study.stem), studies)
-        return {study.stem: page for study, page in zip(studies, pages, strict=True)}
+        pages = workers.map(lambda name: make(studies[name], folder / name), studies)
+        return dict(zip(studies, pages, strict=True))

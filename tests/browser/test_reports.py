@@ -1,9 +1,11 @@
 """Every report of the samples in a real browser: wide, at 1280 px, on a phone, in the dark and on paper."""
 
 import pytest
-from browser import opening, reports
+from browser import opening
 
-STUDIES = [study.stem for study in reports.samples()]
+from meshtrial.records.listing import samples
+
+STUDIES = list(samples())
 CHECKED = [name for name, setting in opening.SETTINGS.items() if setting.rules is not None]
 
 each_study = pytest.mark.parametrize("study", STUDIES)

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from browser import opening, reports
 
-MESHES = next(study.stem for study in reports.samples() if study.stem.startswith("mesh_comparison"))
+from meshtrial.records.listing import samples
+
+MESHES = next(name for name in samples() if name.startswith("mesh_comparison"))
 OPEN_ALL = "for (const fold of document.querySelectorAll('details')) fold.open = true"
 TEXT = (
     "[...document.querySelectorAll('body *')].filter(e => !e.children.length && e.tagName !== 'SCRIPT')"
@@ -136,7 +138,7 @@ def test_what_scrolls_and_nothing_else_is_a_stop_of_the_tab_key(page):
 
 def test_the_same_records_give_the_same_page_byte_for_byte(tmp_path):
     """Also where Python orders its sets otherwise."""
-    study = next(path for path in reports.samples() if path.is_dir())
+    study = next(path for path in samples().values() if path.is_dir())
     made = []
     for seed in ("1", "2"):
         folder = tmp_path / "made"

@@ -92,7 +92,7 @@ def test_the_probe_says_it_in_one_line(tmp_path: Path):
         (("plan", "--margin", "5%", "--from", "SAMPLE"), ()),
         (("cost", "SAMPLE", "--core-hour", "0.04", "--gib-hour", "0.005"), ()),
         (("export", "SAMPLE", "--out", "tables"), ("tables/*.parquet", "tables/*.json")),
-        (("pack", "SAMPLE"), ("*.zip",)),
+        (("pack", "SAMPLE"), ("*.tar.xz",)),
         (("history", "ambient_vs_no_mesh"), ()),
         (("status",), ()),
         (("site", "pages", "SAMPLE"), ("pages/index.html",)),

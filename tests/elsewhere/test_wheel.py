@@ -16,7 +16,7 @@ from meshtrial import paths
 from meshtrial.errors import MissingToolError
 
 SAMPLE = next((paths.CHECKOUT / "data" / "sample" / "ambient_vs_no_mesh").iterdir())
-PACKED = next((paths.CHECKOUT / "data" / "sample").glob("calibration-*.zip"))
+PACKED = next((paths.CHECKOUT / "data" / "sample").glob("calibration-*.tar.xz"))
 FORTIO = paths.CHECKOUT / "tests" / "fixtures" / "load" / "fortio-1.3.json"
 LOG = '{"latency":0.001,"timestamp":1790000000000000000,"thread":0,"iter":0,"ok":true,"details":"200"}\n'
 MOST_BYTES = 250_000_000  # installed

@@ -22,6 +22,7 @@ from local.studies import PATIENT, study_of, without_twin
 from meshtrial.design.plan import digest, make_plan
 from meshtrial.errors import MeshtrialError
 from meshtrial.inference import analyse, read_study
+from meshtrial.records import packed
 from meshtrial.records.mechanism import ComponentCalls, Mechanism, write_mechanism
 from meshtrial.records.store import CHECKSUMS, StudyStore, read_json, seal, write_checksums, write_json
 from meshtrial.run.runner import execute
@@ -298,7 +299,7 @@ def tried(name: str, study: Path, root: Path) -> None:
 
 def _pack(study: Path) -> str:
     """Of a packed study nobody believes more."""
-    file = study.with_suffix(".zip")
+    file = study.with_name(study.name + packed.SUFFIX)
     code, _, said = meshtrial("pack", study, "--out", file)
     if not code:
         code, _, said = meshtrial("verify", file)

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-import zipfile
+import tarfile
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -24,18 +24,23 @@ ADVICE = re.compile(r"/(label|sentence|qualifier|mde|blocks_needed|warnings)(/|$
 
 def assert_same_study(one: Path, other: Path) -> None:
     """Records must be equal byte for byte, and verdicts up to rounding, wording and advice."""
-    with zipfile.ZipFile(one) as ours, zipfile.ZipFile(other) as theirs:
-        assert ours.namelist() == theirs.namelist()
-        for name in ours.namelist():
-            kind = PurePosixPath(name).name
-            if kind == "verdicts.json":
-                derived, recorded = (claims(json.loads(packed.read(name))) for packed in (ours, theirs))
-                added = {path.rpartition("/")[2] for path in derived.keys() - recorded.keys()}
-                assert recorded.keys() <= derived.keys()
-                assert added <= {"counted", "sessions"}  # columns that earlier versions did not have
-                assert all(alike(derived[path], leaf) for path, leaf in recorded.items())
-            elif kind != "verdicts.parquet":
-                assert ours.read(name) == theirs.read(name), name
+    ours, theirs = contents(one), contents(other)
+    assert list(ours) == list(theirs)
+    for name in ours:
+        kind = PurePosixPath(name).name
+        if kind == "verdicts.json":
+            derived, recorded = (claims(json.loads(held[name])) for held in (ours, theirs))
+            added = {path.rpartition("/")[2] for path in derived.keys() - recorded.keys()}
+            assert recorded.keys() <= derived.keys()
+            assert added <= {"counted", "sessions"}  # columns that earlier versions did not have
+            assert all(alike(derived[path], leaf) for path, leaf in recorded.items())
+        elif kind != "verdicts.parquet":
+            assert ours[name] == theirs[name], name
+
+
+def contents(packed: Path) -> dict[str, bytes]:
+    with tarfile.open(packed) as archive:
+        return {member.name: archive.extractfile(member).read() for member in archive}
 
 
 def alike(one: object, other: object) -> bool:
@@ -55,7 +60,7 @@ def flat(value: object, at: str = "") -> dict[str, object]:
 
 
 def test_a_study_without_a_report_gets_one_and_leaves_nothing_behind(tmp_path):
-    packed = next((paths.CHECKOUT / "data" / "sample").glob("ambient_vs_no_mesh-*.zip"))
+    packed = next((paths.CHECKOUT / "data" / "sample").glob("ambient_vs_no_mesh-*.tar.xz"))
     for name in ("one", "two"):
         code, out, err = meshtrial("site", tmp_path / name, packed)
         assert code == 0, err
@@ -63,7 +68,7 @@ def test_a_study_without_a_report_gets_one_and_leaves_nothing_behind(tmp_path):
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
     (folder,) = (tmp_path / "one").glob("studies/*/*/")
     assert report_seal(folder / "report.html")["records"].startswith("data/studies/ambient_vs_no_mesh/")
-    assert_same_study(folder / "records.zip", packed)
+    assert_same_study(folder / "records.tar.xz", packed)
     texts = [path.read_text() for path in (tmp_path / "one").rglob("*.html")]
     assert not [text for text in texts if str(tmp_path) in text or "meshtrial-site-" in text]
     assert not (tmp_path / "studies").exists()

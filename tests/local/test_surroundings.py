@@ -51,7 +51,7 @@ def test_every_command_takes_a_folder_by_whatever_name(odd):
     assert same in done("verify", only(odd / "reports", "ambient*.html"))
     done("export", study, "--out", odd / "export [1]")
     assert len(list((odd / "export [1]").iterdir())) == 5
-    packed = odd / "packed [1].zip"
+    packed = odd / "packed [1].tar.xz"
     done("pack", study, "--out", packed)
     assert same in done("verify", packed)
     done("plan", "--from", study, "--json", odd / "plan [1].json")
@@ -59,7 +59,7 @@ def test_every_command_takes_a_folder_by_whatever_name(odd):
     done("history", study.parent.name, "--out", odd / "history [1].html")
     assert str(study) in done("status")
     done("site", odd / "site [1]", study)
-    assert only(odd / "site [1]" / "studies", "*/*/records.zip").is_file()
+    assert only(odd / "site [1]" / "studies", "*/*/records.tar.xz").is_file()
 
 
 def test_a_study_runs_in_a_folder_by_whatever_name(odd):

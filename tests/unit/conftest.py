@@ -119,7 +119,7 @@ def sample(tmp_path_factory) -> Callable[[str], StudyData]:
 
     @cache
     def read(name: str) -> StudyData:
-        return read_study(StudyStore.open(packed.unpack(listing.SAMPLE / f"{name}.zip", root)))
+        return read_study(StudyStore.open(packed.unpack(listing.samples()[name], root)))
 
     return read
 

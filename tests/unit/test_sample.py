@@ -1,8 +1,6 @@
 """The recorded studies that come with the checkout are quoted as they are; the goldens verify each of them."""
 
-import json
 import shutil
-import zipfile
 from collections.abc import Callable
 
 import pytest
@@ -12,7 +10,7 @@ from refused import refused
 from meshtrial import paths
 from meshtrial.errors import RecordError
 from meshtrial.inference import read_study
-from meshtrial.records import packed
+from meshtrial.records import listing, packed
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.records.store import StudyStore
@@ -21,7 +19,7 @@ from meshtrial.vocabulary import BELOW_MARGIN, MATERIAL
 
 FOLDER = paths.CHECKOUT / "data" / "sample"
 SAMPLES = sorted(path.parent for path in FOLDER.glob("*/*/plan.json"))
-PACKED = sorted(FOLDER.glob("*.zip"))
+PACKED = {name: path for name, path in listing.samples().items() if path.is_file()}
 
 
 def test_there_is_one_that_anybody_can_look_into():
@@ -37,17 +35,16 @@ def test_it_finds_the_node_proxy_slower_and_the_twin_not_different():
     }
 
 
-def test_every_difference_follows_the_rule_that_legends_and_pages_state():
+def test_every_difference_follows_the_rule_that_legends_and_pages_state(sample: Callable[[str], StudyData]):
     """By tests, as `QUALIFIERS` has it: read off the interval, some rows would say another word."""
     otherwise: set[str] = set()
-    for sample in (*SAMPLES, *PACKED):
-        folder = sample if sample.is_dir() else next(next(zipfile.Path(sample).iterdir()).iterdir())
-        alpha = json.loads((folder / "plan.json").read_text())["study"]["alpha"]
-        for row in map(VerdictRow.from_dict, json.loads((folder / "verdicts.json").read_text())):
+    for data in (*(read_study(StudyStore.open(study)) for study in SAMPLES), *map(sample, PACKED)):
+        alpha = data.plan.study.alpha
+        for row in data.verdicts:
             if row.verdict.different:
                 larger, smaller = row.p_material_adjusted, row.p_equivalence_adjusted
                 rule = MATERIAL if larger and larger <= alpha else BELOW_MARGIN if smaller and smaller <= alpha else ""
-                assert (row.p_adjusted <= alpha, row.qualifier) == (True, rule), (sample.name, row.key)
+                assert (row.p_adjusted <= alpha, row.qualifier) == (True, rule), (data.path, row.key)
                 otherwise |= {rule} if (rule == MATERIAL) != lies_beyond(row) else set()
     assert otherwise == {MATERIAL, ""}
 
@@ -70,7 +67,7 @@ def test_verdicts_of_another_version_are_refused_with_what_to_do(tmp_path):
         read_study(StudyStore.open(folder))
 
 
-@pytest.mark.parametrize("name", [path.stem for path in PACKED if path.name.startswith("mesh_comparison")])
+@pytest.mark.parametrize("name", [name for name in PACKED if name.startswith("mesh_comparison")])
 def test_its_meshes_are_own_builds_as_the_pages_say(name: str, sample: Callable[[str], StudyData]):
     study = sample(name)
     builds = {text for run in study.runs for name, text in run.versions.items() if name.startswith("mesh ")}
@@ -87,7 +84,7 @@ def test_all_runs_were_valid_and_as_many_as_the_page_of_samples_says(name: str, 
     assert said in page
 
 
-@pytest.mark.parametrize("name", [path.stem for path in PACKED])
+@pytest.mark.parametrize("name", PACKED)
 def test_a_packed_one_says_its_verdict_without_the_requests(name: str, sample: Callable[[str], StudyData]):
     data = sample(name)
     assert headline(data)
@@ -96,4 +93,4 @@ def test_a_packed_one_says_its_verdict_without_the_requests(name: str, sample: C
 
 
 def test_the_samples_are_small():
-    assert sum(path.stat().st_size for path in PACKED) < 16_000_000  # every clone has them
+    assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) < 6_000_000  # every clone has them

@@ -106,7 +106,7 @@ def predict(
     >>> import meshtrial as mt
     >>> shop = mt.predict(
     ...     "data/systems/online_shop.yaml",
-    ...     ["data/sample/decomposition-20261128T060908Z-b5e99d19.zip"],
+    ...     ["data/sample/decomposition-20261128T060908Z-b5e99d19.tar.xz"],
     ...     treatment="sidecar+mtls",
     ... )
     >>> shop.predictions[0].proxies

@@ -14,9 +14,7 @@ def add(command: argparse.ArgumentParser) -> None:
     """Declare the options."""
     option = command.add_argument
     option("study_dir", type=Path, metavar="DIR", help="folder of a recorded study")
-    option(
-        "--out", type=Path, metavar="FILE.zip", help="file to write (default: the name of the study, in this folder)"
-    )
+    option("--out", type=Path, metavar="FILE.tar.xz", help="file to write (default: the study's name, in this folder)")
     parts = ", ".join(packed.PARTS)
     option("--without", default="", metavar="PARTS", help=f"leave out these, comma-separated: {parts}")
 

@@ -36,7 +36,7 @@ from meshtrial.typed import shortened
 def add(command: argparse.ArgumentParser) -> None:
     """Declare the options."""
     command.add_argument(
-        "path", type=Path, metavar="DIR|FILE.zip|report.html", help="folder of a study, packed study, or report"
+        "path", type=Path, metavar="DIR|FILE.tar.xz|report.html", help="folder of a study, packed study, or report"
     )
 
 
@@ -54,7 +54,7 @@ def same(one: Any, other: Any) -> bool:
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command; raise RecordError with one line per problem."""
     path = arguments.path.resolve()
-    if path.suffix == packed.SUFFIX:
+    if packed.is_packed(path):
         # An earlier unpacked copy would not verify this file.
         with tempfile.TemporaryDirectory(prefix="meshtrial-verify-") as private:
             return _verify(packed.unpack(path, Path(private)), [], paths.display_path(path), out)

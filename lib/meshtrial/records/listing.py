@@ -19,7 +19,8 @@ def listing() -> dict[str, Path]:
 
 def samples() -> dict[str, Path]:
     """Return the samples of the checkout, folders before packed ones."""
-    return _folders(SAMPLE) | {path.stem: path for path in sorted(SAMPLE.glob(f"*{packed.SUFFIX}"))}
+    files = sorted(SAMPLE.glob(f"*{packed.SUFFIX}"))
+    return _folders(SAMPLE) | {path.name.removesuffix(packed.SUFFIX): path for path in files}
 
 
 def recorded_in(root: Path, study: str = "*") -> list[Path]:

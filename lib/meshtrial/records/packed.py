@@ -1,23 +1,32 @@
-"""A study as one file, for publication: a zip of its folder, from which large files can be left out.
+"""A study as one file, for publication: a tar.xz of its folder, from which large files can be left out.
 
-The zip names what was left out, and every run's ``SHA256SUMS`` still lists it with its checksum. So the owner of the
-original folder can show that both are the same study. Records themselves are never changed.
+The runs of a study are alike, so compressing them as one stream takes a fraction of what compressing each file takes.
+Earlier versions packed into a zip, which is still read.
+
+The archive names what was left out, and every run's ``SHA256SUMS`` still lists it with its checksum. So the owner of
+the original folder can show that both are the same study. Records themselves are never changed.
 """
 
+import io
 import json
+import lzma
 import shutil
+import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import IO, Any, Self, cast
 
 from meshtrial import paths
 from meshtrial.errors import RecordError, UsageError, writing
 from meshtrial.records.schema import TEMPORARY
 
 SCHEMA = "meshtrial.packed/1"
-SUFFIX = ".zip"
+SUFFIX = ".tar.xz"
+ZIP = ".zip"  # of earlier versions, only read
 NOTE = "packed.json"
 # Never packed, for this machine only: the lock, and the paths of the files that the plan names.
 LOCK, HERE = ".lock", ".here.json"
@@ -28,23 +37,40 @@ PARTS: dict[str, Callable[[str], bool]] = {
     "requests": "latency.parquet".__eq__,
     "logs": lambda name: name.startswith("logs/"),
 }
-# A zip's oldest date, so that a study gives the same bytes whenever it is packed.
-_DATE = (1980, 1, 1, 0, 0, 0)
-# What zipfile raises for a truncated, altered or encrypted file, or an unknown compression.
-DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
-# More bytes than the largest study has, and a higher compression than its files reach. `pack` makes no zip that
-# declares more, and zipfile never reads more of a file than the zip declares.
-_MOST_BYTES, _MOST_TIMES = 64 * 2**30, 100
+# What the archive modules raise for a truncated, altered or encrypted file, or an unknown compression.
+DAMAGED = (tarfile.TarError, lzma.LZMAError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
+_PRESET = 6 | lzma.PRESET_EXTREME
+# More than the largest study has, and a higher compression than its files reach.
+_MOST_FILES, _MOST_BYTES, _MOST_TIMES = 50_000, 64 * 2**30, 1000
 _FEW_BYTES = 2**28  # always accepted
-_MOST_READ = 2**26  # of a file that is read whole
+_MOST_READ = 2**26  # of the files that are read whole
+_MOST_MEMORY = 2**27  # for decompression; xz's largest preset takes half of it
+_LONGEST_NAME = 2**12
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """What a packed study would unpack to: its folder ``<study>/<UTC>-<hash>``, its bytes, and what identifies it.
+
+    ``sealing`` has the note and the files of :data:`SEALING`, by their names in the folder.
+    """
+
+    home: PurePosixPath
+    size: int
+    sealing: dict[str, bytes]
+
+
+def is_packed(path: Path) -> bool:
+    """Whether a file's name is that of a packed study."""
+    return path.name.endswith((SUFFIX, ZIP))
 
 
 def pack(folder: Path, target: Path, without: Sequence[str] = ()) -> Path:
-    """Write a study's folder, ``<study>/<UTC>-<hash>``, as one zip file; an existing one is replaced.
+    """Write a study's folder, ``<study>/<UTC>-<hash>``, as one file; an existing one is replaced.
 
-    ``without`` lists the :data:`PARTS` that are left out.
+    ``without`` lists the :data:`PARTS` that are left out. The same study gives the same bytes.
     """
-    if target.suffix != SUFFIX:
+    if not target.name.endswith(SUFFIX):
         raise UsageError(f"{target}: the name of a packed study ends in {SUFFIX}")
     for name in without:
         if name not in PARTS:
@@ -57,18 +83,21 @@ def pack(folder: Path, target: Path, without: Sequence[str] = ()) -> Path:
     if links := sorted(path for path in folder.rglob("*") if path.is_symlink()):
         raise RecordError(f"{links[0]}: is a link, and a packed study contains only files; remove it")
     absent = sorted({*without, *left_out(folder)})
-    note = json.dumps({"schema": SCHEMA, "left_out": absent}, indent=1) + "\n"
+    note = (json.dumps({"schema": SCHEMA, "left_out": absent}, indent=1) + "\n").encode()
     home = PurePosixPath(folder.parent.name, folder.name)
     partial = target.with_name(target.name + ".partial")
     try:
         with writing(target):
-            with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as made:
-                made.writestr(_entry(home / NOTE), note)
-                for path in files(folder, absent):
-                    entry = _entry(home / path.relative_to(folder).as_posix())
-                    entry.file_size = path.stat().st_size
-                    with path.open("rb") as source, made.open(entry, "w") as packed:
-                        shutil.copyfileobj(source, packed)
+            with (
+                lzma.open(partial, "wb", preset=_PRESET) as made,
+                tarfile.open(fileobj=made, mode="w", format=tarfile.GNU_FORMAT) as archive,
+            ):
+                archive.addfile(_entry(home / NOTE, len(note)), io.BytesIO(note))
+                # Files of one name are alike, so they follow each other.
+                for path in sorted(files(folder, absent), key=lambda path: path.name):
+                    with path.open("rb") as source:
+                        entry = _entry(home / path.relative_to(folder).as_posix(), path.stat().st_size)
+                        archive.addfile(entry, source)
             partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
@@ -94,37 +123,39 @@ def unpack(file: Path, root: Path | None = None, check: Callable[[Path], Sequenc
     if another study is in its place, or if `check` returns a problem of a run's folder.
     """
     root = paths.studies_root() if root is None else root
-    damaged = f"{file}: is not a whole packed study"
     try:
-        with zipfile.ZipFile(file) as packed:
-            home = _home(packed, file, damaged)
-            target = root.joinpath(*home.parts)
-            if target.exists():
-                _require_same(packed, home, target, file)
-                return target
-            target.parent.mkdir(parents=True, exist_ok=True)
-            size, free = _size(packed), shutil.disk_usage(target.parent).free
-            if size > free:
-                raise RecordError(f"{file}: takes {size} bytes, and {target.parent} has {free} left; make room")
-            with tempfile.TemporaryDirectory(dir=target.parent, prefix=".unpacking-") as private:
-                packed.extractall(private)
-                folder = Path(private).joinpath(*home.parts)
-                wrong = [line for run in sorted(folder.glob("runs/[!.]*")) for line in check(run)]
-                if wrong:
-                    more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-                    raise RecordError(
-                        f"{file}: differs from what was recorded: {wrong[0].replace(f'{private}/', '')}{more}"
-                    )
-                try:
-                    folder.rename(target)
-                except OSError:  # another process was first
-                    if not target.is_dir():
-                        raise
+        contents = _contents(file)
+        target = root.joinpath(*contents.home.parts)
+        if target.exists():
+            _require_same(contents, target, file)
             return target
+        target.parent.mkdir(parents=True, exist_ok=True)
+        size, free = contents.size, shutil.disk_usage(target.parent).free
+        if size > free:
+            raise RecordError(f"{file}: takes {size} bytes, and {target.parent} has {free} left; make room")
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".unpacking-") as private:
+            for name, _, source in _members(file):
+                path = Path(private, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with path.open("wb") as copy:
+                    shutil.copyfileobj(source, copy)
+            folder = Path(private, contents.home)
+            wrong = [line for run in sorted(folder.glob("runs/[!.]*")) for line in check(run)]
+            if wrong:
+                more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+                raise RecordError(
+                    f"{file}: differs from what was recorded: {wrong[0].replace(f'{private}/', '')}{more}"
+                )
+            try:
+                folder.rename(target)
+            except OSError:  # another process was first
+                if not target.is_dir():
+                    raise
+        return target
     except FileNotFoundError:
         raise UsageError(f"{file}: no such file") from None
     except DAMAGED as error:
-        raise RecordError(f"{damaged} ({error}); fetch it again") from None
+        raise RecordError(f"{file}: is not a whole packed study ({error}); fetch it again") from None
     except OSError as error:
         raise RecordError(f"{file}: cannot be unpacked into {root} ({error.strerror or error})") from None
 
@@ -155,16 +186,16 @@ def is_left_out(name: str, parts: Sequence[str]) -> bool:
     return any(PARTS[part](name) for part in parts)
 
 
-def _entry(name: PurePosixPath) -> zipfile.ZipInfo:
-    info = zipfile.ZipInfo(str(name), _DATE)
-    info.compress_type = zipfile.ZIP_DEFLATED
-    info.external_attr = 0o644 << 16
-    return info
+def _entry(name: PurePosixPath, size: int) -> tarfile.TarInfo:
+    """Return a header without owner and time, so that a study gives the same bytes whenever it is packed."""
+    entry = tarfile.TarInfo(str(name))
+    entry.size = size
+    return entry
 
 
-def _require_same(packed: zipfile.ZipFile, home: PurePosixPath, target: Path, file: Path) -> None:
+def _require_same(contents: _Contents, target: Path, file: Path) -> None:
     """Refuse a folder that holds other records than the file, by the files that contain the digests of all runs."""
-    held = {name: packed.read(info) for name, info in _read_whole(packed, home).items()}
+    held = dict(contents.sealing)
     note = held.pop(NOTE)
     there = [path for pattern in SEALING for path in target.glob(pattern)]
     if held != {path.relative_to(target).as_posix(): path.read_bytes() for path in there}:
@@ -175,39 +206,94 @@ def _require_same(packed: zipfile.ZipFile, home: PurePosixPath, target: Path, fi
         raise RecordError(f"{target}: was unpacked without {named}, which {file} contains; move the folder away")
 
 
-def _read_whole(packed: zipfile.ZipFile, home: PurePosixPath) -> dict[str, zipfile.ZipInfo]:
-    """Return the files that identify a study by digest, and its note, each by its name in the study."""
-    inside = {PurePosixPath(info.filename).relative_to(home): info for info in packed.infolist()}
-    patterns = [PurePosixPath(pattern) for pattern in (NOTE, *SEALING)]
-    return {
-        name.as_posix(): info
-        for name, info in inside.items()
-        if any(name.match(str(pattern)) and len(name.parts) == len(pattern.parts) for pattern in patterns)
-    }
-
-
-def _size(packed: zipfile.ZipFile) -> int:
-    return sum(info.file_size for info in packed.infolist())
-
-
-def _home(packed: zipfile.ZipFile, file: Path, damaged: str) -> PurePosixPath:
-    """The one folder ``<study>/<UTC>-<hash>`` that holds everything."""
-    names = [PurePosixPath(info.filename) for info in packed.infolist()]
-    homes = {PurePosixPath(*name.parts[:2]) for name in names}
-    unsafe = any(name.is_absolute() or ".." in name.parts for name in names)
-    if len(homes) != 1 or unsafe or any(len(name.parts) < 3 for name in names):
-        raise RecordError(f"{damaged} (its files are not all in one study's folder)")
-    size = _size(packed)
-    if size > _MOST_BYTES:
-        raise RecordError(f"{damaged} (it would unpack to more than {_MOST_BYTES // 2**30} GiB)")
-    if size > max(_FEW_BYTES, _MOST_TIMES * file.stat().st_size):
-        raise RecordError(f"{damaged} (it would unpack to {_MOST_TIMES} times its size or more)")
-    (home,) = homes
-    whole = _read_whole(packed, home)
-    for name, info in whole.items():
-        if info.file_size > _MOST_READ:
-            raise RecordError(f"{damaged} ({name} would be {info.file_size} bytes)")
+def _contents(file: Path) -> _Contents:
+    """Read a packed study to its end and unpack nothing; ValueError says why it is none."""
+    homes, sealing = set[PurePosixPath](), dict[str, bytes]()
+    size = whole = 0
+    most = min(_MOST_BYTES, max(_FEW_BYTES, _MOST_TIMES * file.stat().st_size))
+    for name, length, source in _members(file):
+        homes.add(PurePosixPath(*name.parts[:2]))
+        inside = PurePosixPath(*name.parts[2:])
+        size += length
+        if size > most:
+            raise ValueError(f"it would unpack to more than {most} bytes")
+        if any(inside.match(one) and len(inside.parts) == len(Path(one).parts) for one in (NOTE, *SEALING)):
+            whole += length
+            if whole > _MOST_READ:
+                raise ValueError(f"its plan and checksums would be {whole} bytes or more")
+            sealing[inside.as_posix()] = source.read()
+    if len(homes) != 1:
+        raise ValueError("its files are not all in one study's folder")
     for needed in (NOTE, "plan.json"):
-        if needed not in whole:
-            raise RecordError(f"{damaged} (there is no {needed})")
-    return home
+        if needed not in sealing:
+            raise ValueError(f"there is no {needed}")
+    return _Contents(homes.pop(), size, sealing)
+
+
+def _members(file: Path) -> Iterator[tuple[PurePosixPath, int, IO[bytes]]]:
+    """Yield name, bytes and content of every file in the archive; the content is read before the next is asked for.
+
+    No name leads out of the folder that it is joined to. ValueError for anything else than files in a study's folder.
+    """
+    for number, (text, size, source) in enumerate(_zipped(file) if file.name.endswith(ZIP) else _tarred(file)):
+        name = PurePosixPath(text)
+        if name.is_absolute() or ".." in name.parts or len(name.parts) < 3:
+            raise ValueError("its files are not all in one study's folder")
+        if number == _MOST_FILES:
+            raise ValueError(f"it has more than {_MOST_FILES} files")
+        yield name, size, source
+
+
+def _zipped(file: Path) -> Iterator[tuple[str, int, IO[bytes]]]:
+    with zipfile.ZipFile(file) as archive:
+        for info in [one for one in archive.infolist() if not one.is_dir()]:
+            with archive.open(info) as source:  # gives no more bytes than `info` declares
+                yield info.filename, info.file_size, source
+
+
+def _tarred(file: Path) -> Iterator[tuple[str, int, IO[bytes]]]:
+    with file.open("rb") as compressed:
+        stream = io.BufferedReader(_Decompressed(compressed))
+        with tarfile.open(fileobj=stream, mode="r|", tarinfo=_PlainFile) as archive:
+            for member in archive:
+                yield member.name, member.size, cast(IO[bytes], archive.extractfile(member))
+        # Zeros fill the last record. Only the end shows that the file is whole, because xz has its checksums there.
+        stream.read(tarfile.RECORDSIZE)
+        if stream.read(1):
+            raise ValueError("it contains more than its files")
+
+
+class _PlainFile(tarfile.TarInfo):
+    """The header of a file, or of its name if that is long, as `pack` writes them; tarfile.ReadError for others.
+
+    Nothing else is of use in a study, and tarfile keeps headers of other kinds in memory, whatever their size.
+    """
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        header = super().frombuf(buf, encoding, errors)
+        most = {tarfile.REGTYPE: _MOST_BYTES, tarfile.GNUTYPE_LONGNAME: _LONGEST_NAME}.get(header.type, -1)
+        if not 0 <= header.size <= most:
+            raise tarfile.ReadError(f"{header.name!r} is not a regular file")
+        return header
+
+
+class _Decompressed(io.RawIOBase):
+    """The content of an xz file, in order; unlike lzma.LZMAFile, this limits the memory that the file can ask for."""
+
+    def __init__(self, compressed: IO[bytes]) -> None:
+        self._compressed = compressed
+        self._decompressor = lzma.LZMADecompressor(memlimit=_MOST_MEMORY)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        while not self._decompressor.eof:
+            piece = self._compressed.read(io.DEFAULT_BUFFER_SIZE) if self._decompressor.needs_input else b""
+            if self._decompressor.needs_input and not piece:
+                raise EOFError("it was cut off")
+            if content := self._decompressor.decompress(piece, len(buffer)):
+                buffer[: len(content)] = content
+                return len(content)
+        return 0

@@ -66,7 +66,7 @@ class StudyStore:
     @classmethod
     def open(cls, path: Path, root: Path | None = None) -> StudyStore:
         """Open a recorded or interrupted study with an intact plan; a packed one is first unpacked under ``root``."""
-        if path.suffix == packed.SUFFIX and not path.is_dir():
+        if packed.is_packed(path) and not path.is_dir():
             path = packed.unpack(path, root, check_checksums)
         if not path.is_dir():
             raise UsageError(f"{path}: no such study folder; `meshtrial status` lists all studies")

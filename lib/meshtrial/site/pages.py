@@ -27,7 +27,7 @@ from meshtrial.report.summary import one_line
 from meshtrial.site.published import SCHEMA, STUDIES, Published, as_json, described, write_summary
 
 INDEX, VERDICTS, FEED = "index.html", "verdicts.json", "feed.xml"
-REPORT, RECORDS = "report.html", "records.zip"  # in the folder of a study's page, which is an index.html, too
+REPORT, RECORDS = "report.html", "records.tar.xz"  # in the folder of a study's page, which is an index.html, too
 SCHEMAS = Path("docs", "schema")  # the same path in the checkout and in every site
 
 

@@ -9,7 +9,7 @@ from meshtrial import paths
 from meshtrial.records import listing
 
 SHOP = str(paths.CHECKOUT / "data" / "systems" / "online_shop.yaml")
-STUDY = str(listing.SAMPLE / "decomposition-20261128T060908Z-b5e99d19.zip")
+STUDY = str(listing.SAMPLE / "decomposition-20261128T060908Z-b5e99d19.tar.xz")
 CALLS = "caller,callee,rps\na,b,500\nb,c,100rps\n"
 
 

@@ -1,7 +1,7 @@
 """Plans and records of schema 1: read as what they were, with today's names, under the seal that they have."""
 
 import json
-import zipfile
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,8 @@ def recorded_in(sample: Path, name: str) -> dict[str, Any]:
     """The content of the first file of this name."""
     if sample.is_dir():
         return json.loads(min(sample.rglob(name)).read_text())
-    with zipfile.ZipFile(sample) as packed:
-        return json.loads(packed.read(min(path for path in packed.namelist() if path.endswith(f"/{name}"))))
+    with tarfile.open(sample) as packed:
+        return json.load(packed.extractfile(min(path for path in packed.getnames() if path.endswith(f"/{name}"))))
 
 
 @pytest.fixture(params=[pytest.param(path, id=name) for name, path in samples().items()])

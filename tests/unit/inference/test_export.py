@@ -75,7 +75,7 @@ def test_what_cannot_be_exported_is_one_line(data, tmp_path):
 
 
 def test_the_command_takes_a_packed_study_and_names_every_format(tmp_path, capsys):
-    packed = next((paths.CHECKOUT / "data" / "sample").glob("ambient*.zip"))
+    packed = next((paths.CHECKOUT / "data" / "sample").glob("ambient*.tar.xz"))
     code, out, err = meshtrial("export", packed, "--out", tmp_path / "x")
     assert (code, err, out.count(" kB\n")) == (0, "", 5)
     assert meshtrial("export", "--help")[0] == 0

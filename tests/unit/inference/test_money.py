@@ -78,7 +78,7 @@ def test_the_table_shows_amounts_with_intervals_and_the_prices(data):
 
 
 def test_the_command_prices_a_packed_study_and_refuses_none():
-    packed = next((paths.CHECKOUT / "data" / "sample").glob("feature_impact*.zip"))
+    packed = next((paths.CHECKOUT / "data" / "sample").glob("feature_impact*.tar.xz"))
     code, out, err = meshtrial("cost", packed, "--core-hour", "0.04", "--gib-hour", "0.005")
     assert (code, err) == (0, "")
     assert "control plane, cost per month" in out
@@ -157,9 +157,9 @@ def test_a_size_that_is_none_or_too_far_is_refused(pods):
 def test_the_command_takes_studies_that_scale_out_alone():
     sample = paths.CHECKOUT / "data" / "sample"
     asked = ["--core-hour", "0.04", "--gib-hour", "0.005", "--pods", "600"]
-    code, out, err = meshtrial("cost", next(sample.glob("scale_out*.zip")), *asked)
+    code, out, err = meshtrial("cost", next(sample.glob("scale_out*.tar.xz")), *asked)
     assert (code, err) == (0, "")
     assert "month at 600 pods" in out
-    code, _, err = meshtrial("cost", next(sample.glob("ambient*.zip")), *asked)
+    code, _, err = meshtrial("cost", next(sample.glob("ambient*.tar.xz")), *asked)
     assert code == 2
     assert "use a recorded scale_out study" in err

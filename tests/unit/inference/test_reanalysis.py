@@ -20,7 +20,7 @@ from meshtrial.records.dataset import StudyData
 from meshtrial.vocabulary import BETWEEN
 
 # The newest recorded one of each question; `verify` analyses all of them.
-NEWEST = {path.name.partition("-")[0]: path.stem for path in sorted(listing.SAMPLE.glob("*.zip"))}.values()
+NEWEST = {path.name.partition("-")[0]: name for name, path in listing.samples().items() if path.is_file()}.values()
 TREATMENTS = ("none", "none-aa", "node-proxy", "sidecar")
 # Around 10 ms, where the floor of 0.05 ms never decides: the proxy adds 11 to 13 %, and the twin less than 1 %.
 P50 = {

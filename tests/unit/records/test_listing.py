@@ -16,7 +16,7 @@ def test_samples_come_first_and_recorded_ones_newest_first(tmp_path, monkeypatch
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "plan.json").touch()
     found = list(listing.listing())
-    samples = [path.stem for path in listing.SAMPLE.glob("*.zip")]
+    samples = [path.name.partition(".")[0] for path in listing.SAMPLE.glob("*.tar.xz")]
     assert found[0].startswith("ambient_vs_no_mesh-20261121T211720Z")
     assert set(found[1 : 1 + len(samples)]) == set(samples)
     assert found[1 + len(samples) :] == [
@@ -28,7 +28,7 @@ def test_samples_come_first_and_recorded_ones_newest_first(tmp_path, monkeypatch
 
 def test_a_sample_that_was_unpacked_is_listed_once(tmp_path, monkeypatch):
     monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path))
-    name, path = next((name, path) for name, path in listing.listing().items() if path.suffix == ".zip")
+    name, path = next((name, path) for name, path in listing.listing().items() if path.is_file())
     study, _, rest = name.partition("-")
     folder = tmp_path / study / rest
     folder.mkdir(parents=True)

@@ -32,7 +32,7 @@ def test_paths_and_contexts_are_told_once_for_each_kind_of_file(tmp_path):
 
 @pytest.mark.parametrize(("without", "lines"), [((), 1), (("--without", "logs"), 0)])
 def test_the_command_that_packs_a_study_tells_what_it_packs(tmp_path, without, lines):
-    code, out, _ = meshtrial("pack", SAMPLE, "--out", tmp_path / "x.zip", *without)
+    code, out, _ = meshtrial("pack", SAMPLE, "--out", tmp_path / "x.tar.xz", *without)
     assert code == 0
     said = out.splitlines()[1:]
     assert len(said) == lines

@@ -1,9 +1,12 @@
 """A packed study: the same bytes each time, verdicts without what was left out, and nothing taken that is damaged."""
 
 import json
+import lzma
 import shutil
+import tarfile
 import tempfile
 import zipfile
+import zlib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,7 +25,7 @@ HOME = f"{SAMPLE.parent.name}/{SAMPLE.name}"
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> Path:
-    return packed.pack(SAMPLE, tmp_path_factory.mktemp("packed") / "study.zip")
+    return packed.pack(SAMPLE, tmp_path_factory.mktemp("packed") / "study.tar.xz")
 
 
 @pytest.fixture
@@ -36,18 +39,43 @@ def studies(tmp_path, monkeypatch) -> Path:
     return tmp_path / "studies"
 
 
+@pytest.fixture(params=[packed.SUFFIX, packed.ZIP])
+def suffix(request) -> str:
+    return request.param
+
+
+def contents(file: Path) -> dict[str, bytes]:
+    with tarfile.open(file) as archive:
+        return {member.name: archive.extractfile(member).read() for member in archive}
+
+
 def rewritten(file: Path, target: Path, changed: dict[str, bytes | None]) -> Path:
-    """The same zip with files replaced, added, or (None) dropped, by their names."""
-    with zipfile.ZipFile(file) as old, zipfile.ZipFile(target, "w") as new:
-        kept = {info.filename: old.read(info) for info in old.infolist()}
-        for name, data in (kept | changed).items():
-            if data is not None:
+    """The same study with files replaced, added, or (None) dropped, by their names; a zip if that is its name."""
+    kept = {name: data for name, data in (contents(file) | changed).items() if data is not None}
+    if target.suffix == packed.ZIP:
+        with zipfile.ZipFile(target, "w") as new:
+            for name, data in kept.items():
                 new.writestr(name, data)
+        return target
+    return compressed(target, b"".join(map(member, kept, kept.values())))
+
+
+def member(name: str, data: bytes = b"", kind: bytes = tarfile.REGTYPE, size: int | None = None) -> bytes:
+    """A header that declares a size, by default that of the data, and the data."""
+    header = tarfile.TarInfo(name)
+    header.type, header.size = kind, len(data) if size is None else size
+    return header.tobuf(tarfile.GNU_FORMAT) + data + bytes(-len(data) % tarfile.BLOCKSIZE)
+
+
+def compressed(target: Path, members: bytes) -> Path:
+    end = bytes(2 * tarfile.BLOCKSIZE)
+    end += bytes(-len(members + end) % tarfile.RECORDSIZE)
+    target.write_bytes(lzma.compress(members + end, preset=0))
     return target
 
 
 def test_the_same_study_gives_the_same_bytes_and_comes_back_whole(tmp_path):
-    one, other = (packed.pack(SAMPLE, tmp_path / name) for name in ("a.zip", "b.zip"))
+    one, other = (packed.pack(SAMPLE, tmp_path / name) for name in ("a.tar.xz", "b.tar.xz"))
     assert one.read_bytes() == other.read_bytes()
     folder = packed.unpack(one, tmp_path / "root")
     assert folder == tmp_path / "root" / SAMPLE.parent.name / SAMPLE.name
@@ -65,21 +93,47 @@ def test_a_link_is_refused_for_it_would_bring_what_it_points_to(tmp_path):
     link = folder / "notes.txt"
     link.symlink_to(secret)
     with refused(RecordError):
-        packed.pack(folder, tmp_path / "linked.zip")
-    assert not (tmp_path / "linked.zip").exists()
+        packed.pack(folder, tmp_path / "linked.tar.xz")
+    assert not (tmp_path / "linked.tar.xz").exists()
 
 
 def test_what_a_crash_left_half_written_is_not_packed(tmp_path):
     folder = shutil.copytree(SAMPLE, tmp_path / SAMPLE.parent.name / SAMPLE.name)
     (folder / "runs" / ".incomplete-01-1-none").mkdir()
     (folder / "runs" / ".incomplete-01-1-none" / "fortio.json").write_text("{")
-    with zipfile.ZipFile(packed.pack(folder, tmp_path / "study.zip")) as made:
-        assert [name for name in made.namelist() if "incomplete" in name] == []
+    made = contents(packed.pack(folder, tmp_path / "study.tar.xz"))
+    assert [name for name in made if "incomplete" in name] == []
+
+
+def test_a_zip_of_an_earlier_version_is_read(file, tmp_path, studies):
+    old = rewritten(file, tmp_path / "old.zip", {})
+    folder = packed.unpack(old)
+    assert contents(packed.pack(folder, tmp_path / "again.tar.xz")) == contents(file)
+    assert StudyStore.open(old).path == StudyStore.open(file).path == folder
+    assert meshtrial("verify", old)[0] == 0
+
+
+def test_a_file_is_whole_wherever_in_a_record_its_last_content_ends(tmp_path):
+    sealing = member(f"{HOME}/packed.json", b"{}") + member(f"{HOME}/plan.json", b"{}")
+    for blocks in range(tarfile.RECORDSIZE // tarfile.BLOCKSIZE):
+        members = sealing + member(f"{HOME}/notes", bytes(blocks * tarfile.BLOCKSIZE))
+        packed.unpack(compressed(tmp_path / "study.tar.xz", members), tmp_path / str(blocks))
+        longer = compressed(tmp_path / "longer.tar.xz", members + bytes(3 * tarfile.RECORDSIZE))
+        with pytest.raises(RecordError):
+            packed.unpack(longer, tmp_path / "longer")
+
+
+def test_a_long_name_comes_back(tmp_path):
+    folder = shutil.copytree(SAMPLE, tmp_path / SAMPLE.parent.name / SAMPLE.name)
+    long = Path("runs", "01-1-none", "logs", f"{'p' * 240}.log")
+    (folder / long).write_text("line")
+    back = packed.unpack(packed.pack(folder, tmp_path / "study.tar.xz"), tmp_path / "root")
+    assert (back / long).read_text() == "line"
 
 
 def test_what_is_left_out_is_named_and_not_missed(tmp_path, studies):
-    file = packed.pack(SAMPLE, tmp_path / "slim.zip", ["requests", "logs"])
-    assert file.stat().st_size < packed.pack(SAMPLE, tmp_path / "whole.zip").stat().st_size / 2
+    file = packed.pack(SAMPLE, tmp_path / "slim.tar.xz", ["requests", "logs"])
+    assert file.stat().st_size < packed.pack(SAMPLE, tmp_path / "whole.tar.xz").stat().st_size / 2
     code, said, _ = meshtrial("verify", file)
     assert code == 0
     assert said.startswith(f"{file}: plan sealed")
@@ -95,8 +149,8 @@ def test_what_is_left_out_is_named_and_not_missed(tmp_path, studies):
 
 
 def test_what_was_left_out_once_stays_named_when_it_is_packed_again(tmp_path, studies):
-    slim = packed.unpack(packed.pack(SAMPLE, tmp_path / "slim.zip", ["logs"]))
-    again = packed.unpack(packed.pack(slim, tmp_path / "again.zip", ["requests"]), tmp_path / "root")
+    slim = packed.unpack(packed.pack(SAMPLE, tmp_path / "slim.tar.xz", ["logs"]))
+    again = packed.unpack(packed.pack(slim, tmp_path / "again.tar.xz", ["requests"]), tmp_path / "root")
     assert packed.left_out(again) == ("logs", "requests")
 
 
@@ -104,7 +158,7 @@ def test_the_command_packs_and_a_packed_study_is_unpacked_once(tmp_path, studies
     monkeypatch.chdir(tmp_path)
     code, said, _ = meshtrial("pack", SAMPLE, "--without", "requests,logs")
     assert code == 0
-    file = tmp_path / f"{SAMPLE.parent.name}-{SAMPLE.name}.zip"
+    file = tmp_path / f"{SAMPLE.parent.name}-{SAMPLE.name}.tar.xz"
     assert said.startswith(file.name)
     first = StudyStore.open(file).path
     (first / "mark").write_text("mine")
@@ -114,9 +168,8 @@ def test_the_command_packs_and_a_packed_study_is_unpacked_once(tmp_path, studies
 
 def test_a_run_that_was_altered_is_not_unpacked_and_verify_reads_the_file_itself(file, tmp_path, studies):
     name = f"{HOME}/runs/01-1-none/run.json"
-    with zipfile.ZipFile(file) as old:
-        text = old.read(name).replace(b'"valid": true', b'"valid":  true')
-    altered = rewritten(file, tmp_path / "altered.zip", {name: text})
+    text = contents(file)[name].replace(b'"valid": true', b'"valid":  true')
+    altered = rewritten(file, tmp_path / "altered.tar.xz", {name: text})
     with refused(RecordError):
         StudyStore.open(altered)
     assert not studies.exists() or list(studies.rglob("*.json")) == []
@@ -130,8 +183,8 @@ def test_a_run_that_was_altered_is_not_unpacked_and_verify_reads_the_file_itself
     ("argv", "said"),
     [
         (["--without", "request"], "--without request: must be one of requests, logs"),
-        (["--out", "study.tar"], "study.tar: the name of a packed study ends in .zip"),
-        (["--out", "nowhere/study.zip"], "nowhere/study.zip: cannot be written (No such file or directory)"),
+        (["--out", "study.zip"], "study.zip: the name of a packed study ends in .tar.xz"),
+        (["--out", "nowhere/study.tar.xz"], "nowhere/study.tar.xz: cannot be written (No such file or directory)"),
     ],
 )
 def test_what_cannot_be_packed_is_told_in_one_line(tmp_path, monkeypatch, argv, said):
@@ -148,26 +201,50 @@ def test_a_study_without_verdicts_is_not_packed(tmp_path):
     shutil.copytree(SAMPLE, folder)
     (folder / "verdicts.json").unlink()
     with refused(RecordError):
-        packed.pack(folder, tmp_path / "study.zip")
+        packed.pack(folder, tmp_path / "study.tar.xz")
 
 
-def test_what_is_no_packed_study_is_refused_by_name(file, tmp_path):
+def test_what_is_no_packed_study_is_refused_by_name(file, tmp_path, suffix):
     root = tmp_path / "root"
     bad = {
-        "cut.zip": (tmp_path / "cut.zip").write_bytes(file.read_bytes()[:-1000]) and tmp_path / "cut.zip",
-        "outside": rewritten(file, tmp_path / "outside.zip", {"../../evil": b"x"}),
-        "absolute": rewritten(file, tmp_path / "absolute.zip", {"/tmp/evil/x": b"x"}),
-        "two": rewritten(file, tmp_path / "two.zip", {"other/study/plan.json": b"{}"}),
-        "note": rewritten(file, tmp_path / "note.zip", {f"{HOME}/packed.json": None}),
-        "plan": rewritten(file, tmp_path / "plan.zip", {f"{HOME}/plan.json": None}),
+        "cut": {},
+        "outside": {"../../evil": b"x"},
+        "absolute": {"/tmp/evil/x": b"x"},
+        "two": {"other/study/plan.json": b"{}"},
+        "note": {f"{HOME}/packed.json": None},
+        "plan": {f"{HOME}/plan.json": None},
     }
-    for path in bad.values():
+    for name, changed in bad.items():
+        path = rewritten(file, tmp_path / f"{name}{suffix}", changed)
+        if name == "cut":
+            path.write_bytes(path.read_bytes()[:-1000])
         with refused(RecordError, names=[path]):
             packed.unpack(path, root)
     with refused(UsageError):
-        packed.unpack(tmp_path / "none.zip", root)
+        packed.unpack(tmp_path / f"none{suffix}", root)
     assert not root.exists() or list(root.rglob("*.json")) == []
     assert not (tmp_path / "evil").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"),
+    [
+        pytest.param(tarfile.SYMTYPE, 0, id="link"),
+        pytest.param(tarfile.LNKTYPE, 0, id="hard link"),
+        pytest.param(tarfile.DIRTYPE, 0, id="folder"),
+        pytest.param(tarfile.CHRTYPE, 0, id="device"),
+        pytest.param(tarfile.GNUTYPE_SPARSE, 0, id="sparse"),
+        pytest.param(tarfile.XHDTYPE, 512, id="extended header"),
+        pytest.param(tarfile.GNUTYPE_LONGNAME, 2**13, id="name longer than any path"),
+        pytest.param(tarfile.REGTYPE, -512, id="negative size"),
+    ],
+)
+def test_a_member_that_is_not_a_plain_file_is_refused(tmp_path, kind, size):
+    members = member(f"{HOME}/plan.json", b"{}") + member(f"{HOME}/odd", bytes(max(0, size)), kind, size)
+    path = compressed(tmp_path / "odd.tar.xz", members)
+    with refused(RecordError, names=[path]):
+        packed.unpack(path, tmp_path / "root")
+    assert not (tmp_path / "root").exists()
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +254,7 @@ def sound(tmp_path_factory) -> bytes:
     study = shutil.copytree(SAMPLE, folder / SAMPLE.parent.name / SAMPLE.name)
     for run in sorted((study / "runs").iterdir())[2:]:
         shutil.rmtree(run)
-    return packed.pack(study, folder / "study.zip", ["requests", "logs"]).read_bytes()
+    return packed.pack(study, folder / "study.tar.xz", ["requests", "logs"]).read_bytes()
 
 
 @settings(max_examples=300, deadline=None, derandomize=True, database=None)
@@ -187,9 +264,9 @@ def test_a_damaged_file_never_gives_a_traceback(sound, data):
     other = data.draw(strategies.none() | strategies.integers(1, 255))  # cut off there, or another byte
     rest = b"" if other is None else bytes([sound[place] ^ other]) + sound[place + 1 :]
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "bad.zip").write_bytes(sound[:place] + rest)
+        (Path(folder) / "bad.tar.xz").write_bytes(sound[:place] + rest)
         try:
-            home = packed.unpack(Path(folder) / "bad.zip", Path(folder) / "root")
+            home = packed.unpack(Path(folder) / "bad.tar.xz", Path(folder) / "root")
         except RecordError as error:
             assert "\n" not in str(error)  # noqa: PT017
         else:
@@ -213,7 +290,7 @@ def test_a_note_that_cannot_be_read_is_told(tmp_path):
 
 
 def test_two_packings_of_one_plan_are_told_apart_by_the_digests_of_their_runs(file, tmp_path, studies):
-    other = tmp_path / "other.zip"
+    other = tmp_path / "other.tar.xz"
     rewritten(file, other, {f"{HOME}/runs/01-1-none/{name}": None for name in ("SHA256SUMS", "run.json")})
     folder = packed.unpack(file)
     with refused(RecordError):
@@ -221,12 +298,12 @@ def test_two_packings_of_one_plan_are_told_apart_by_the_digests_of_their_runs(fi
     assert packed.unpack(file) == folder
     # The same, but for how its files are written down.
     plan = (SAMPLE / "plan.json").read_bytes()
-    odd = rewritten(file, tmp_path / "odd.zip", {f"{HOME}//plan.json": plan, f"{HOME}/plan.json": None})
+    odd = rewritten(file, tmp_path / "odd.tar.xz", {f"{HOME}//plan.json": plan, f"{HOME}/plan.json": None})
     assert packed.unpack(odd) == folder
 
 
 def test_what_was_unpacked_without_requests_does_not_stand_for_a_file_that_has_them(file, tmp_path, studies):
-    slim = packed.pack(SAMPLE, tmp_path / "slim.zip", ["requests", "logs"])
+    slim = packed.pack(SAMPLE, tmp_path / "slim.tar.xz", ["requests", "logs"])
     folder = packed.unpack(slim)
     with refused(RecordError):
         packed.unpack(file)
@@ -235,20 +312,34 @@ def test_what_was_unpacked_without_requests_does_not_stand_for_a_file_that_has_t
 
 
 def test_a_file_that_would_fill_the_memory_or_the_disk_is_refused_before_it_is_unpacked(file, tmp_path, monkeypatch):
-    many = rewritten(file, tmp_path / "many.zip", {})
-    with zipfile.ZipFile(many, "a", zipfile.ZIP_DEFLATED) as made:
+    many = tmp_path / "many.zip"
+    with zipfile.ZipFile(many, "w", zipfile.ZIP_DEFLATED) as made:
         for number in range(5):
             made.writestr(f"{HOME}/zeros-{number}", bytes(2**26))
-    with refused(RecordError):
-        packed.unpack(many, tmp_path / "root")
-    plan = tmp_path / "plan.zip"
-    with zipfile.ZipFile(plan, "w", zipfile.ZIP_DEFLATED) as made:
-        made.writestr(f"{HOME}/packed.json", "{}")
-        made.writestr(f"{HOME}/plan.json", b" " * (2**26 + 1))
-    with refused(RecordError, names=[plan, 2**26 + 1]):
-        packed.unpack(plan, tmp_path / "root")
+    plan = {f"{HOME}/packed.json": b"{}", f"{HOME}/plan.json": b" " * (2**26 + 1)}
+    for path in (
+        many,
+        compressed(tmp_path / "large.tar.xz", member(f"{HOME}/zeros", size=2**28 + 1)),
+        compressed(tmp_path / "count.tar.xz", member(f"{HOME}/empty") * 50_001),
+        rewritten(file, tmp_path / "plan.zip", plan),
+        rewritten(file, tmp_path / "plan.tar.xz", plan),
+        with_dictionary(file, tmp_path / "dictionary.tar.xz", 40),
+    ):
+        with refused(RecordError, names=[path]):
+            packed.unpack(path, tmp_path / "root")
     assert not (tmp_path / "root").exists()
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
     with refused(RecordError, names=[file, 1000, tmp_path / "root" / SAMPLE.parent.name]):
         packed.unpack(file, tmp_path / "root")
     assert list((tmp_path / "root").rglob("*.*")) == []
+
+
+def with_dictionary(file: Path, target: Path, size: int) -> Path:
+    """The same file, which asks for another dictionary: 40 is the largest, 4 GiB (The .xz File Format, 5.3.1)."""
+    data = bytearray(file.read_bytes())
+    end = 12 + 4 * data[12]  # the first block's header comes after 12 bytes and ends with its checksum
+    assert data[14:16] == b"\x21\x01", "the only filter is LZMA2"
+    data[16] = size
+    data[end : end + 4] = zlib.crc32(data[12:end]).to_bytes(4, "little")
+    target.write_bytes(data)
+    return target

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
-from browser.reports import samples
 from refused import as_reviewed, missing
 from unit.report.synth import Shape, asked, changed, row_of
 
 import meshtrial as mt
+from meshtrial.records.listing import samples
 from meshtrial.records.schema import GateResult
 from meshtrial.report import figures, frames, tables, wording
 from meshtrial.report.checks import KIND_OF, KINDS, Check, checks, limits, tally
@@ -42,7 +42,7 @@ def test_a_clean_study_has_six_fine_checks(variants):
     assert tally(found) == "all 6 checks are fine"
 
 
-@pytest.fixture(scope="module", params=samples(), ids=lambda path: path.stem)
+@pytest.fixture(scope="module", params=samples().values(), ids=samples().keys())
 def recorded(request):
     return mt.open_study(request.param).data
 

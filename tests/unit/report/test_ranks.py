@@ -13,12 +13,12 @@ from meshtrial.vocabulary import BETWEEN
 
 @pytest.fixture(scope="module")
 def meshes():
-    return read_study(StudyStore.open(next(listing.SAMPLE.glob("mesh_comparison-*.zip"))))
+    return read_study(StudyStore.open(next(listing.SAMPLE.glob("mesh_comparison-*.tar.xz"))))
 
 
 @pytest.fixture(scope="module")
 def declared():
-    return read_study(StudyStore.open(next(listing.SAMPLE.glob("feature_impact-*-df1edfcf.zip"))))
+    return read_study(StudyStore.open(next(listing.SAMPLE.glob("feature_impact-*-df1edfcf.tar.xz"))))
 
 
 @pytest.fixture(scope="module")

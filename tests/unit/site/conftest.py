@@ -23,7 +23,7 @@ def data() -> StudyData:
 
 @pytest.fixture(scope="session")
 def other(tmp_path_factory) -> StudyData:
-    packed = next(SAMPLES.glob("ambient_vs_no_mesh-*.zip"))
+    packed = next(SAMPLES.glob("ambient_vs_no_mesh-*.tar.xz"))
     return read_study(StudyStore.open(unpack(packed, tmp_path_factory.mktemp("unpacked"))))
 
 

@@ -148,10 +148,10 @@ def test_beside_the_page_lie_report_data_and_records(data, report, tmp_path):
     assert (folder / "report.html").read_bytes() == made.read_bytes()
     page = (folder / "index.html").read_text()
     links = [link for link in re.findall(r'href="([^"#]+)"', page) if ":" not in link and not link.startswith("../")]
-    assert {"report.html", "verdicts.csv", "runs.parquet", "study.json", "records.zip"} <= set(links)
+    assert {"report.html", "verdicts.csv", "runs.parquet", "study.json", "records.tar.xz"} <= set(links)
     assert [link for link in links if not (folder / link).is_file()] == []
     assert pl.read_parquet(folder / "runs.parquet").height == data.table.height
-    again = read_study(StudyStore.open(unpack(folder / "records.zip", tmp_path / "again")))
+    again = read_study(StudyStore.open(unpack(folder / "records.tar.xz", tmp_path / "again")))
     assert again.verdicts == data.verdicts
 
 
