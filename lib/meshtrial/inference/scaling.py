@@ -77,8 +77,9 @@ _CROSSED = ("rps", "connections")  # in studies that scale out: with the sizes, 
 ENDPOINTS = Axis("endpoint", "endpoints", endpoints_of, ("replicas", "generators", *_CROSSED))
 UNUSED = Axis("unused service", "unused services", lambda load: load.unused_services, ("unused_services", *_CROSSED))
 CONNECTIONS = Axis("connection", "connections", lambda load: load.connections, ("connections",))
+IDLE = Axis("idle connection", "idle connections", lambda load: load.idle_connections, ("idle_connections",))
 BODY = Axis("byte of body", "bytes of body", lambda load: load.payload_bytes, ("payload_bytes",), 1024, "1 KiB of body")
-AXES = (ENDPOINTS, UNUSED, CONNECTIONS, BODY)
+AXES = (ENDPOINTS, UNUSED, CONNECTIONS, IDLE, BODY)
 
 
 def varies(data: StudyData, axis: Axis) -> bool:

@@ -12,6 +12,7 @@ from meshtrial.inference.scaling import (
     BODY,
     CONNECTIONS,
     ENDPOINTS,
+    IDLE,
     UNUSED,
     compare,
     costs_of_both,
@@ -141,7 +142,7 @@ def test_too_few_sizes_say_why_there_is_no_knee():
 
 def test_figures_are_drawn_from_records_alone(data):
     assert len(growths(data, ["data_plane_cpu_cores"])) == 2  # the twin is the baseline once more
-    for make in (figures.exponents, figures.cost_against_endpoints, figures.latency_against_endpoints):
+    for make in (figures.exponents, figures.cost_by_size, figures.latency_against_endpoints):
         figure = make(data)
         assert "<svg" in figure.svg
         assert figure.table.height >= 2
@@ -206,7 +207,7 @@ def test_services_that_nobody_calls_are_tabled_with_what_scoping_saves(data):
     assert len(lines) == 3  # each treatment, and what the second saves of the first
     # 50 kB of each of 1000 services in 90 proxies
     assert re.search(r"\+4\s?\d{3} \(.*\) MiB", lines[0])
-    assert "unused_services" in tables.marginal_costs(data).text
+    assert "alone: services, connections" in tables.marginal_costs(data).text
 
 
 def test_where_an_interval_holds_no_cost_the_table_says_what_it_would_take():
@@ -218,20 +219,22 @@ def test_where_an_interval_holds_no_cost_the_table_says_what_it_would_take():
     assert 8 < float(found[1]) < 50
 
 
-HELD, COST = 48e3, 2e-9  # bytes of a connection in all proxies, and CPU seconds of a byte of body
+HELD, KEPT = 48e3, 12e3  # bytes of a busy and of an idle connection in all proxies
+COST = 2e-9  # CPU seconds of a byte of body
 
 
 @pytest.fixture(scope="module")
 def single_hop() -> StudyData:
-    """Rates crossed with nothing; at the second highest one, a larger body and more connections, each alone."""
-    plan = planned("building_blocks", rates="10,500,2000", connections="10,100,1000", duration_s=20, blocks=8)
+    """Rates crossed with nothing; at the second highest one, a larger body, more and idle connections, each alone."""
+    given = {"rates": "10,500,2000", "connections": "10,100,1000", "idle_connections": "0,400,1600"}
+    plan = planned("building_blocks", **given, duration_s=20, blocks=8)
     rng = np.random.default_rng(7)
 
     def drawn(run):
         load, meshed = plan.load_of(run), run.treatment == "sidecar+mtls"
         noise = float(np.exp(rng.normal(0, 0.01)))
         return {
-            "data_plane_memory_bytes": meshed * noise * (30e6 + HELD * load.connections),
+            "data_plane_memory_bytes": meshed * noise * (30e6 + HELD * load.connections + KEPT * load.idle_connections),
             "path_cpu_s_per_request": noise * (1e-4 + meshed * (1e-4 + COST * load.payload_bytes)),
         }
 
@@ -241,9 +244,12 @@ def single_hop() -> StudyData:
 def test_connections_and_bytes_have_slopes_where_loads_differ_in_them_alone(single_hop):
     assert varied(single_hop) == CONNECTIONS
     assert {load.label for load in CONNECTIONS.loads(single_hop)} == {"500rps-10c", "500rps-100c", "500rps-1000c"}
+    assert [load.idle_connections for load in IDLE.loads(single_hop)] == [0, 400, 1600]
     assert {load.label for load in BODY.loads(single_hop)} == {"500rps-10c", "500rps-10c-16384B"}
     held = growth(single_hop, "sidecar+mtls", "data_plane_memory_bytes", axis=CONNECTIONS)
     assert held.cost.low <= HELD <= held.cost.high
+    kept = growth(single_hop, "sidecar+mtls", "data_plane_memory_bytes", axis=IDLE)
+    assert kept.cost.low <= KEPT <= kept.cost.high
     # Of the body, paired with no mesh in every block.
     sent = compare(single_hop, "sidecar+mtls", "none", "path_cpu_s_per_request", BODY)
     assert sent.cost.low <= COST <= sent.cost.high
@@ -259,10 +265,10 @@ def test_connections_and_bytes_are_tabled_by_the_amount_that_is_added(single_hop
 
 
 def test_a_study_of_one_size_is_drawn_against_the_services_that_nobody_calls():
-    figure = figures.cost_against_endpoints(unused_recorded(sizes="30"))
+    figure = figures.cost_by_size(unused_recorded(sizes="30"))
     assert "against unused services" in figure.caption
     assert set(figure.table["sizes"]) == {"0 200 1000"}
-    both = figures.cost_against_endpoints(unused_recorded())
+    both = figures.cost_by_size(unused_recorded())
     assert "against endpoints" in both.caption
     assert set(both.table["sizes"]) == {"30 90"}
 

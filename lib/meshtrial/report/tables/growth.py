@@ -13,6 +13,7 @@ from meshtrial.design.responses import REGISTRY
 from meshtrial.inference.scaling import (
     BODY,
     CONNECTIONS,
+    IDLE,
     UNUSED,
     Axis,
     SlopeContrast,
@@ -33,6 +34,7 @@ from meshtrial.vocabulary import VerdictLabel
 TOTALS = ("total_cpu_cores", "total_memory_bytes")
 COMPARED = (*TOTALS, "latency_net_p50_s")
 _PROXIES = ("proxy_largest_memory_bytes", "data_plane_memory_bytes", "data_plane_cpu_cores")
+_OPEN = (*_PROXIES, "data_plane_memory_after_bytes", "data_plane_cpu_s_per_request", "app_memory_bytes")
 # Responses that an axis may affect. Unused services concern the proxies, and the control plane that configures them.
 MARGINAL = {
     UNUSED: (
@@ -40,7 +42,8 @@ MARGINAL = {
         *("control_plane_memory_bytes", "control_plane_cpu_cores"),
         *("config_time_s", "config_cpu_s", "config_bytes", "push_time_s", "convergence_s", "ready_time_s"),
     ),
-    CONNECTIONS: (*_PROXIES, "data_plane_cpu_s_per_request"),
+    CONNECTIONS: _OPEN,
+    IDLE: _OPEN,
     BODY: (*_PROXIES, "data_plane_cpu_s_per_request", "path_cpu_s_per_request"),
 }
 ENDPOINTS = 100  # the headline gives the cost of this many
@@ -128,7 +131,7 @@ def marginal_costs(data: StudyData) -> Fragment:
         "detects half the cost of each unit, if the variation between runs stays the same. Dependent: neighbouring "
         "blocks resemble each other, so p would be too small. Exploratory, not corrected."
     )
-    nothing = "Marginal costs need loads that differ in unused_services, connections or payload_bytes alone."
+    nothing = "Marginal costs need loads that differ in one of these alone: services, connections, bytes of body."
     return Table.from_rows("Marginal costs", columns, rows, note).fragment(nothing)
 
 
