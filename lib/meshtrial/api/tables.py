@@ -55,7 +55,7 @@ decomposition = of_study(made.decomposition)
 generators = of_study(made.generators)
 growth_contrasts = of_study(made.growth_contrasts)
 costs_of_endpoints_and_rate = of_study(made.costs_of_endpoints_and_rate)
-costs_of_unused_services = of_study(made.costs_of_unused_services)
+marginal_costs = of_study(made.marginal_costs)
 restarts = of_study(made.restarts)
 changes = of_study(made.changes)
 

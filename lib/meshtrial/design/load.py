@@ -22,6 +22,7 @@ from meshtrial.design.settings import (
     Connections,
     Generators,
     Headers,
+    IdleConnections,
     Moment,
     PayloadBytes,
     PositiveRate,
@@ -104,6 +105,8 @@ class Load:
     generators_vary: bool = False  # other loads of the study differ in their generators alone, so the label names them
     replicas: Replicas = 1  # copies of the application; in studies that scale out, endpoints of each role
     unused_services: UnusedServices = 0  # deployed beside the application; no request goes to them
+    idle_connections: IdleConnections = 0  # beside `connections`: open during the whole run, without requests
+    after_s: Warmup = 0.0  # seconds after the load at which memory is read again; 0 reads none
 
     def __post_init__(self) -> None:
         require_bounds(self)
@@ -193,7 +196,7 @@ class Load:
 
     def _unusual(self, count: Callable[[int], str]) -> Iterator[tuple[str, str]]:
         """Yield, for every field that differs from the usual load, its part of the label and its words."""
-        unused = self.unused_services
+        unused, idle = self.unused_services, self.idle_connections
         texts = (
             (self.payload_bytes > 0, f"{self.payload_bytes}B", f"{count(self.payload_bytes)} byte request body"),
             (self.response_bytes > 0, f"{self.response_bytes}B-back", f"{count(self.response_bytes)} byte response"),
@@ -203,6 +206,8 @@ class Load:
             (self.protocol != "http1", self.protocol, _PROTOCOL_NAMES[self.protocol]),
             (self.replicas > 1, f"{self.replicas}x", f"{self.replicas} replicas"),
             (unused > 0, f"{unused}unused", f"{count(unused)} unused services"),
+            (idle > 0, f"{idle}idle", f"{count(idle)} idle connections"),
+            (self.after_s > 0, f"after{self.after_s:g}s", f"memory read again {self.after_s:g} s after the load"),
             (
                 self.generators_vary,
                 f"{self.generators}g",

@@ -163,10 +163,16 @@ def _resources() -> list[Response]:
     )
     switches = ("switches_per_request", "context switches per request", "switches/request", 1.0)
     # The largest single proxy as well as the sum, because it decides how much memory a pod needs.
-    name, label = "proxy_largest_memory_bytes", "memory (PSS) of the largest proxy"
+    further = {
+        "proxy_largest_memory_bytes": "memory (PSS) of the largest proxy",
+        "data_plane_memory_after_bytes": "memory (PSS) after the load, data plane",
+    }
     return [
         *(_used(part, *measure) for part in PARTS.values() for measure in measures),
-        Response(name, label, "resource", "MiB", 1 / 2**20, Margin(0.10), structural_zero=True),
+        *(
+            Response(name, label, "resource", "MiB", 1 / 2**20, Margin(0.10), structural_zero=True)
+            for name, label in further.items()
+        ),
         *(_used(part, *switches) for part in PARTS.values() if part.counts_switches),
     ]
 

@@ -46,6 +46,7 @@ RampSteps = Annotated[int, Meta(ge=2, le=100)]
 ChangeInterval = Annotated[float, Meta(gt=0, le=86_400)]
 ChangeCycles = Annotated[int, Meta(ge=1)]
 UnusedServices = Annotated[int, Meta(ge=0, le=10_000)]
+IdleConnections = Annotated[int, Meta(ge=0, le=20_000)]
 ChurnPerMinute = Annotated[float, Meta(ge=0, le=60_000)]
 
 _study, _recorded = partial(Meta, title="Study"), partial(Meta, title="Recorded study")
@@ -223,6 +224,13 @@ class Settings(Struct, frozen=True, kw_only=True):
         tuple[UnusedServices, ...],
         _load(description="comma-separated numbers of unused services, each a load"),
     ] = (0,)
+    idle_connections: Annotated[
+        tuple[IdleConnections, ...],
+        _load(description="local: comma-separated numbers of connections held open without requests, each a load"),
+    ] = (0,)
+    after_s: Annotated[
+        Warmup, _load(description="seconds after the load at which the proxies' memory is read again; 0: it is not")
+    ] = 0.0
     slices: Annotated[
         Slices,
         _load(description="slices of a run, between which other deployments are measured; 0: set by the profile"),
@@ -293,4 +301,5 @@ LOAD = (
     *("rps", "connections", "duration_s", "warmup_s", "payload_bytes", "response_bytes", "headers", "keepalive"),
     *("arrivals", "catchup", "timeout_s", "replicas", "generators", *SLICED),
 )
-CALLED = ("app", "protocol", "probe", "ramp", "unused_services", "versions")
+HELD = ("idle_connections", "after_s")
+CALLED = ("app", "protocol", "probe", "ramp", "unused_services", "versions", *HELD)

@@ -40,6 +40,11 @@ def require_possible(load: Load) -> None:
     """Raise UsageError for a load that the generator would silently change or cannot generate."""
     if load.streams:
         _require_streams(load)
+    if load.idle_connections and (load.streams or load.new_connections or load.replicas > 1):
+        raise UsageError(
+            f"idle_connections = {load.idle_connections}: are kept open to one copy of the application, by a protocol "
+            "that keeps connections between requests; use protocol http1, h2 or grpc, and leave out replicas"
+        )
     if not load.keepalive and load.protocol not in ("http1", "tcp"):
         raise UsageError(
             f"keepalive = False with protocol = {load.protocol!r}: fortio closes only HTTP/1.1 connections; "

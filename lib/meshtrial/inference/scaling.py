@@ -1,4 +1,4 @@
-"""How responses grow with endpoints, or with unused services: exponents, costs, knees, predictions, and limits.
+"""How responses grow with what a study varies, such as its endpoints: exponents, costs, knees, predictions, limits.
 
 The block is the unit: one slope per pass over the sizes, then a test over the blocks. Only blocks in which a treatment
 was measured at every size are included. A size that the treatment could not sustain is excluded from its ladder and
@@ -11,9 +11,9 @@ pushed and, less surely, CPU per request are still the mesh's.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
 import numpy as np
@@ -50,13 +50,22 @@ class Axis:
     singular: str
     plural: str
     size_of: Callable[[Load], int]  # of a load
-    other_size_of: Callable[[Load], int]  # of what is crossed with it; only loads with the smallest are used
+    free: tuple[str, ...]  # fields of a load that differ along it, are crossed with it, or follow from it
+    step: int = 1000  # the increase whose cost is tabulated
+    step_text: str = ""
 
     def loads(self, data: StudyData) -> list[Load]:
-        """Return the study's loads along this axis."""
-        loads = data.plan.study.loads
-        least = min(map(self.other_size_of, loads))
-        return [load for load in loads if self.other_size_of(load) == least]
+        """Return the loads that differ in this alone: as many sizes as possible, of these the largest application."""
+        alike: dict[Hashable, list[Load]] = defaultdict(list)
+        for load in data.plan.study.loads:
+            fixed = (getattr(load, one.name) for one in fields(load) if one.name not in self.free)
+            alike[type(load), *fixed].append(load)
+        return max(alike.values(), key=lambda loads: (len({*map(self.size_of, loads)}), loads[0].replicas))
+
+    @property
+    def increase(self) -> str:
+        """The increase whose cost is tabulated, in words."""
+        return self.step_text or f"{self.step} {self.plural}"
 
 
 def endpoints_of(load: Load) -> int:
@@ -64,20 +73,23 @@ def endpoints_of(load: Load) -> int:
     return _TIERS * load.replicas
 
 
-ENDPOINTS = Axis("endpoint", "endpoints", endpoints_of, lambda load: load.unused_services)
-# At the largest size, where most proxies are configured with them.
-UNUSED = Axis(
-    "unused service",
-    "unused services",
-    lambda load: load.unused_services,
-    lambda load: -load.replicas,
-)
+_CROSSED = ("rps", "connections")  # in studies that scale out: with the sizes, and with unused services
+ENDPOINTS = Axis("endpoint", "endpoints", endpoints_of, ("replicas", "generators", *_CROSSED))
+UNUSED = Axis("unused service", "unused services", lambda load: load.unused_services, ("unused_services", *_CROSSED))
+CONNECTIONS = Axis("connection", "connections", lambda load: load.connections, ("connections",))
+IDLE = Axis("idle connection", "idle connections", lambda load: load.idle_connections, ("idle_connections",))
+BODY = Axis("byte of body", "bytes of body", lambda load: load.payload_bytes, ("payload_bytes",), 1024, "1 KiB of body")
+AXES = (ENDPOINTS, UNUSED, CONNECTIONS, IDLE, BODY)
+
+
+def varies(data: StudyData, axis: Axis) -> bool:
+    """Whether a study has two sizes or more along an axis."""
+    return len({*map(axis.size_of, axis.loads(data))}) > 1
 
 
 def varied(data: StudyData) -> Axis:
-    """Return the axis that a study varies: its endpoints, or unused services at one number of endpoints."""
-    endpoints, unused = ({axis.size_of(load) for load in axis.loads(data)} for axis in (ENDPOINTS, UNUSED))
-    return UNUSED if len(endpoints) == 1 and len(unused) > 1 else ENDPOINTS
+    """Return the first axis that a study varies, in the order of `AXES`; the endpoints if there is none."""
+    return next((axis for axis in AXES if varies(data, axis)), ENDPOINTS)
 
 
 @dataclass(frozen=True)
@@ -187,7 +199,7 @@ def growth(data: StudyData, treatment: str, response: str, rps: float | None = N
 
 def growths(data: StudyData, responses: Sequence[str], axis: Axis = ENDPOINTS) -> list[Growth]:
     """Analyse every treatment but the twin, and every rate, that has the response at two sizes or more."""
-    if len({axis.size_of(load) for load in axis.loads(data)}) < 2:
+    if not varies(data, axis):
         return []
     treatments = [t.name for t in data.plan.study.treatments if not t.twin]
     grown = [

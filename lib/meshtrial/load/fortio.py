@@ -30,6 +30,7 @@ COARSEST_RESOLUTION_S = 1.0
 HEADER_BYTES = 64
 _FAST_CLIENT_BUFFER_KIB = 128
 _FOR_EVER_S = 86_400.0
+_YEAR_S = 365 * 86_400.0
 
 
 def calls(
@@ -68,9 +69,28 @@ def trickle(load: Load) -> GeneratorCall | None:
     """Return a call of a few requests per second on one connection, to keep an idle deployment warm; None for none."""
     if not isinstance(load, SlicedLoad) or not load.trickle_rps:
         return None
-    few = FixedRate.like(load, rps=load.trickle_rps, connections=1, generators=1, protocol=load.protocols[0])
-    arguments = _arguments(few, "warmup", _FOR_EVER_S, 1, DEFAULT_RESOLUTION_S, "trickle")
-    return GeneratorCall(arguments, "trickle", program=_program(load))
+    return _quiet(load, load.trickle_rps, 1, _FOR_EVER_S, "trickle")
+
+
+def idle(load: Load) -> GeneratorCall | None:
+    """Return a call that opens the idle connections of a load and keeps them open; None if it has none.
+
+    They are opened one after another, so that proxies do not pool a connection to the application for each. One request
+    opens a connection, and only the first has a second one. fortio does not keep a connection without at least two
+    requests in the time of the call, so three are due in a year.
+    """
+    number = load.idle_connections
+    if not number:
+        return None
+    call = _quiet(replace(load, keepalive=True), 3 * number / _YEAR_S, number, _YEAR_S, "idle-connections")
+    return replace(call, arguments=("-sequential-warmup", *call.arguments))
+
+
+def _quiet(load: Load, rps: float, connections: int, duration_s: float, name: str) -> GeneratorCall:
+    """Return a call that sends what a load does over few or silent connections, and is ended before its time."""
+    few = FixedRate.like(load, rps=rps, connections=connections, generators=1, protocol=load.protocols[0])
+    arguments = _arguments(few, "warmup", duration_s, connections, DEFAULT_RESOLUTION_S, name)
+    return GeneratorCall(arguments, name, program=_program(load))
 
 
 def resolution_for(latencies_s: ArrayLike) -> float:

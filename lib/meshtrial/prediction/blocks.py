@@ -40,7 +40,7 @@ class Rung:
     rps: float  # through each proxy
     protocol: str
     body_bytes: int  # request and response together
-    connections: int
+    connections: int  # open ones, busy and idle
     cpu_s: FloatArray  # (2, SIDES, blocks): CPU seconds per request
     proxy_bytes: FloatArray  # (2, 3, blocks): memory of one proxy of caller, callee and node; 0 without one
     control_cores: FloatArray  # (2, blocks)
@@ -88,7 +88,7 @@ class BuildingBlocks:
 
 
 def is_single_hop(load: Load) -> bool:
-    """Whether a load is usable: a fixed rate over kept connections to one application without idle services."""
+    """Whether a load is usable: a fixed rate over kept connections to one application without unused services."""
     return (
         isinstance(load, FixedRate)
         and load.keepalive
@@ -175,7 +175,7 @@ def _rung(load: Load, runs: Sequence[Sequence[RunRecord]]) -> Rung:
         load.asked_rps,
         load.protocol,
         body,
-        load.connections,
+        load.connections + load.idle_connections,
         cpu,
         memory,
         control[0],

@@ -45,10 +45,10 @@ def remaining_text(plan: Plan, seconds: float) -> str:
 
 
 def load_s(load: Load) -> float:
-    """Return the seconds of load in a run, including its warm-up."""
+    """Return the seconds of load in a run, with its warm-up and the wait after it."""
     if isinstance(load, CapacitySearch):
         return load.warmup_s + _SEARCH_STEPS * load.duration_s
-    return load.warmup_s + load.parts * load.call_s
+    return load.warmup_s + load.parts * load.call_s + load.after_s
 
 
 def _load_seconds(plan: Plan) -> dict[str, float]:

@@ -197,6 +197,7 @@ class _Run:
             self.warm_up(testbed)
             for _ in range(self.load.parts):
                 self.slices.take()
+            self.slices.read_after()
             return
         dither = float(np.random.default_rng([self.plan.study.seed, self.planned.sequence, self.attempt]).random())
         gates = self.plan.study.gates

@@ -5,6 +5,7 @@ same checks decide everywhere whether a rate was held.
 """
 
 import shutil
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -103,6 +104,7 @@ class Slices:
     _outputs: list[tuple[GeneratorOutput, ...]] = field(default_factory=list)
     _usage: list[tuple[ComponentUsage, ...]] = field(default_factory=list)
     _sampled: list[pl.DataFrame] = field(default_factory=list)
+    _after: Mapping[str, ComponentUsage] = field(default_factory=dict)
 
     def take(self) -> None:
         """Measure the next slice of a single deployment."""
@@ -144,6 +146,12 @@ class Slices:
         """Keep the deployment warm until its next slice."""
         self.deployment.keep_warm(fortio.trickle(self.load))
 
+    def read_after(self) -> None:
+        """Wait for the load's ``after_s`` and read all counters again, to see what the load has left behind."""
+        if self.load.after_s:
+            time.sleep(self.load.after_s)
+            self._after = self.deployment.snapshot()
+
     def finish(self) -> Stage:
         """Read the results of the load generators, compute responses and apply the run checks."""
         load, gates = self.load, self.gates
@@ -162,6 +170,8 @@ class Slices:
             bytes_each = load.payload_bytes if load.echoes else 0
             responses |= usage_responses(usage, measurement.responses["requests"], bytes_each)
             responses |= peak_responses(sampled, usage)
+        if self._after and "data_plane_memory_bytes" in (held := usage_responses(self._after.values(), 0)):
+            responses["data_plane_memory_after_bytes"] = held["data_plane_memory_bytes"]
         responses |= self._around(measurement)
         ramp = disturbed.ramp_steps(measurement, load) if isinstance(load, Ramp) else ()
         responses |= disturbed.ramp_responses(ramp, gates)

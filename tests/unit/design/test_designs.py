@@ -278,6 +278,20 @@ def test_slices_of_features_go_round_on_both_backends(given, slices, slice_s, mo
     assert load.trickle_rps == (5.0 if slices > 1 else 0.0)
 
 
+def test_idle_connections_are_held_on_this_machine_and_crossed_with_the_busy_ones():
+    given = {"rates": "200", "connections": "10,20", "idle_connections": "0,100", "capacity": False}
+    labels = [load.label for load in built("mesh_comparison", **given).loads]
+    assert labels == ["200rps-10c", "200rps-10c-100idle", "200rps-20c", "200rps-20c-100idle"]
+    with refused(UsageError, names=["idle_connections", "0,100", "cluster"]):
+        built("mesh_comparison", backend="kubernetes", **given)
+
+
+def test_memory_after_the_load_is_that_of_a_deployment_that_is_alone():
+    assert built("feature_impact", after_s=10, deployment_mode="sequential").loads[0].after_s == 10
+    with refused(UsageError, names=["after_s", 10, "deployment_mode"]):
+        built("feature_impact", after_s=10)
+
+
 def test_concurrent_deployments_have_slices():
     with refused(UsageError):
         built("ambient_vs_no_mesh", deployment_mode="concurrent", slices=1)

@@ -95,7 +95,8 @@ def test_every_setting_is_described_in_a_group_and_taken_by_a_study():
 
 def test_a_load_has_the_bounds_of_the_settings_it_is_made_of():
     own, settings = settings_of(Load), settings_of(Settings)
-    for name in ("connections", "duration_s", "headers", "timeout_s", "protocol", "unused_services"):
+    added = ("unused_services", "idle_connections", "after_s")
+    for name in ("connections", "duration_s", "headers", "timeout_s", "protocol", *added):
         assert (own[name].bounds, own[name].allowed) == (settings[name].bounds, settings[name].allowed)
     with refused(UsageError):
         FixedRate(rps=100, connections=4, duration_s=2, headers=101)

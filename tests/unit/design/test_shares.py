@@ -1,11 +1,14 @@
 import math
 from fractions import Fraction
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refused import refused
 
 from meshtrial.design import shares
 from meshtrial.design.load import FixedRate
+from meshtrial.errors import UsageError
 
 
 def test_a_split_rate_does_not_lose_a_call_to_truncation():
@@ -25,3 +28,17 @@ def test_the_parts_add_up(rps, connections, generators, duration):
     assert max(split) - min(split) <= 1
     rates = [shares.split_rate(load, c, duration) for c in split]
     assert math.isclose(math.fsum(rates), rps, rel_tol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"protocol": "sse"},
+        {"protocol": "tcp", "keepalive": False},
+        {"replicas": 2, "generators": 2},
+    ],
+    ids=lambda given: "-".join(given),
+)
+def test_idle_connections_need_one_application_that_keeps_them(given):
+    with refused(UsageError, names=["idle_connections", 100, "http1", "replicas"]):
+        shares.require_possible(FixedRate(100, 4, 2, idle_connections=100, **given))

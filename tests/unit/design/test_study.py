@@ -55,6 +55,7 @@ def test_a_malformed_treatment_is_refused(text):
         ("payload_bytes", 10**6),
         ("generators", 5),
         ("unused_services", 10_001),
+        ("idle_connections", 20_001),
     ],
 )
 def test_an_impossible_load_names_the_field(field, value):
@@ -67,6 +68,7 @@ def test_load_labels_tell_loads_apart():
     assert FixedRate(500, 8, 2).label == "500rps-8c"
     assert ClosedLoop(8, 2, payload_bytes=100, keepalive=False, protocol="h2").label == "max-8c-100B-close-h2"
     assert FixedRate(500, 8, 2, unused_services=200).label == "500rps-8c-200unused"
+    assert FixedRate(500, 8, 2, idle_connections=200, after_s=10).label == "500rps-8c-200idle-after10s"
     assert FixedRate(500, 8, 2, arrivals="jitter", replicas=2).label == "500rps-8c-jitter-2x"
 
 

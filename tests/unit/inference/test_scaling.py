@@ -9,6 +9,10 @@ from refused import as_reviewed
 from unit.inference.recorded import planned, study_of
 
 from meshtrial.inference.scaling import (
+    BODY,
+    CONNECTIONS,
+    ENDPOINTS,
+    IDLE,
     UNUSED,
     compare,
     costs_of_both,
@@ -18,6 +22,7 @@ from meshtrial.inference.scaling import (
     ladder,
     limits,
     rates,
+    varied,
 )
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import figures, tables
@@ -137,7 +142,7 @@ def test_too_few_sizes_say_why_there_is_no_knee():
 
 def test_figures_are_drawn_from_records_alone(data):
     assert len(growths(data, ["data_plane_cpu_cores"])) == 2  # the twin is the baseline once more
-    for make in (figures.exponents, figures.cost_against_endpoints, figures.latency_against_endpoints):
+    for make in (figures.exponents, figures.cost_by_size, figures.latency_against_endpoints):
         figure = make(data)
         assert "<svg" in figure.svg
         assert figure.table.height >= 2
@@ -195,18 +200,18 @@ def test_what_a_service_costs_that_nobody_calls_is_found_at_the_largest_size():
 
 
 def test_services_that_nobody_calls_are_tabled_with_what_scoping_saves(data):
-    text = tables.costs_of_unused_services(unused_recorded()).text
+    text = tables.marginal_costs(unused_recorded()).text
     assert "through 0, 200 and 1000 unused services" in text
     assert "at 90 used endpoints" in text
     lines = [line for line in text.splitlines() if "memory (PSS), data plane" in line]
     assert len(lines) == 3  # each treatment, and what the second saves of the first
     # 50 kB of each of 1000 services in 90 proxies
     assert re.search(r"\+4\s?\d{3} \(.*\) MiB", lines[0])
-    assert "unused_services" in tables.costs_of_unused_services(data).text
+    assert "alone: services, connections" in tables.marginal_costs(data).text
 
 
 def test_where_an_interval_holds_no_cost_the_table_says_what_it_would_take():
-    rows = tables.costs_of_unused_services(unused_recorded()).text.splitlines()
+    rows = tables.marginal_costs(unused_recorded()).text.splitlines()
     told, scoped, _ = (line for line in rows if "memory (PSS), data plane" in line)
     assert " blocks detect " not in told
     # Noise of 1 % on 1.8 GB, over a thousand services: about 14 MiB between runs of a block, 1.3 of that for 8 blocks.
@@ -214,11 +219,56 @@ def test_where_an_interval_holds_no_cost_the_table_says_what_it_would_take():
     assert 8 < float(found[1]) < 50
 
 
+HELD, KEPT = 48e3, 12e3  # bytes of a busy and of an idle connection in all proxies
+COST = 2e-9  # CPU seconds of a byte of body
+
+
+@pytest.fixture(scope="module")
+def single_hop() -> StudyData:
+    """Rates crossed with nothing; at the second highest one, a larger body, more and idle connections, each alone."""
+    given = {"rates": "10,500,2000", "connections": "10,100,1000", "idle_connections": "0,400,1600"}
+    plan = planned("building_blocks", **given, duration_s=20, blocks=8)
+    rng = np.random.default_rng(7)
+
+    def drawn(run):
+        load, meshed = plan.load_of(run), run.treatment == "sidecar+mtls"
+        noise = float(np.exp(rng.normal(0, 0.01)))
+        return {
+            "data_plane_memory_bytes": meshed * noise * (30e6 + HELD * load.connections + KEPT * load.idle_connections),
+            "path_cpu_s_per_request": noise * (1e-4 + meshed * (1e-4 + COST * load.payload_bytes)),
+        }
+
+    return study_of(plan, drawn)
+
+
+def test_connections_and_bytes_have_slopes_where_loads_differ_in_them_alone(single_hop):
+    assert varied(single_hop) == CONNECTIONS
+    assert {load.label for load in CONNECTIONS.loads(single_hop)} == {"500rps-10c", "500rps-100c", "500rps-1000c"}
+    assert [load.idle_connections for load in IDLE.loads(single_hop)] == [0, 400, 1600]
+    assert {load.label for load in BODY.loads(single_hop)} == {"500rps-10c", "500rps-10c-16384B"}
+    held = growth(single_hop, "sidecar+mtls", "data_plane_memory_bytes", axis=CONNECTIONS)
+    assert held.cost.low <= HELD <= held.cost.high
+    kept = growth(single_hop, "sidecar+mtls", "data_plane_memory_bytes", axis=IDLE)
+    assert kept.cost.low <= KEPT <= kept.cost.high
+    # Of the body, paired with no mesh in every block.
+    sent = compare(single_hop, "sidecar+mtls", "none", "path_cpu_s_per_request", BODY)
+    assert sent.cost.low <= COST <= sent.cost.high
+    assert growths(single_hop, ["data_plane_memory_bytes"], ENDPOINTS) == []
+
+
+def test_connections_and_bytes_are_tabled_by_the_amount_that_is_added(single_hop):
+    lines = tables.marginal_costs(single_hop).text.splitlines()
+    held = [line for line in lines if "memory (PSS), data plane" in line and "1000 connections" in line]
+    assert re.search(r"\+4[4-7]\.?\d* \(.*\) MiB", held[0])  # 48 kB of each of a thousand
+    sent = [line for line in lines if "CPU per request, app and data plane" in line and "1 KiB of body" in line]
+    assert re.search(r"\+(1\.9|2\.)\d* \(.*\) µ?us/request", next(line for line in sent if "sidecar" in line))
+
+
 def test_a_study_of_one_size_is_drawn_against_the_services_that_nobody_calls():
-    figure = figures.cost_against_endpoints(unused_recorded(sizes="30"))
+    figure = figures.cost_by_size(unused_recorded(sizes="30"))
     assert "against unused services" in figure.caption
     assert set(figure.table["sizes"]) == {"0 200 1000"}
-    both = figures.cost_against_endpoints(unused_recorded())
+    both = figures.cost_by_size(unused_recorded())
     assert "against endpoints" in both.caption
     assert set(both.table["sizes"]) == {"30 90"}
 

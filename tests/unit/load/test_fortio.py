@@ -70,6 +70,17 @@ def test_factors_become_flags(load, present, absent):
     assert not any(part in text for part in absent)
 
 
+def test_idle_connections_are_opened_one_by_one_and_wait_longer_than_any_run():
+    assert fortio.idle(FixedRate(100, 4, 2)) is None
+    call = fortio.idle(FixedRate(100, 4, 2, idle_connections=1000, keepalive=False))
+    assert "-sequential-warmup" in call.arguments
+    assert "-keepalive=false" not in call.arguments
+    assert argument(call.arguments, "-c") == "1000"
+    calls = float(argument(call.arguments, "-qps")) * float(argument(call.arguments, "-t").removesuffix("s"))
+    assert int(calls) >= 2 * 1000  # with fewer, fortio would use fewer connections
+    assert 1 / float(argument(call.arguments, "-qps")) > 3600  # between two requests over all of them
+
+
 def test_connections_and_rate_are_split_in_proportion():
     # 10 connections over 3: 4 + 3 + 3; 1000 rps in the same proportion: 400 + 300 + 300.
     calls = fortio.calls(FixedRate(1000, 10, 2, generators=3), "measure")

@@ -57,6 +57,11 @@ def test_services_that_nobody_calls_need_somebody_who_tells_of_them():
         check(Treatment.parse("sidecar"), FixedRate(100, 4, 0.5, unused_services=200))
 
 
+def test_idle_connections_are_counted_by_one_proxy():
+    with refused(UsageError, names=["idle_connections", 100, "xds", "sidecar"]):
+        check(Treatment.parse("xds"), FixedRate(100, 4, 0.5, idle_connections=100))
+
+
 def test_real_meshes_are_another_backends():
     with refused(UsageError):
         check(Treatment.parse("istio"), LOAD)

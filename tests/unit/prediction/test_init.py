@@ -178,6 +178,17 @@ def test_larger_bodies_cost_their_slope_and_none_beyond_the_largest():
     assert without.cores is None
 
 
+def test_idle_connections_are_open_ones():
+    def holding(load, noise):
+        return [replace(one, pss_bytes=one.pss_bytes + load.idle_connections * MIB // 20) for one in sidecars(load)]
+
+    at = (*loads(100, 1000), *loads(1000, idle_connections=100))
+    data = recorded({"sidecar": holding}, at)
+    found = predict(System({}, (Call("a", "b", 100, connections=54),)), [data], "sidecar")
+    # Two proxies with 50 connections more than the usual 4, of which each holds 0.05 MiB.
+    assert found.memory_bytes.value == pytest.approx(2 * (40 + 50 * 0.05) * MIB, rel=1e-3)
+
+
 def test_memory_grows_with_connections_up_to_the_most_measured():
     at = (*loads(100, 1000), *(load for load in [loads(100)[0].like(loads(100)[0], connections=104)]))
     data = recorded({"sidecar": sidecars}, at)

@@ -45,6 +45,7 @@ def recorded(plan, make_record, spans):
     ("load", "seconds"),
     [
         (LOAD, 3.0),
+        (replace(LOAD, after_s=10), 13.0),
         (replace(LOAD, slices=4), 9.0),
         (replace(LOAD, slices=4, slice_warmup_s=0.5), 11.0),
         (Ramp.like(LOAD, steps=4), 3.0),  # its steps share the seconds

@@ -1,7 +1,8 @@
 """What does a single hop cost at which rate, size and number of connections? The records that a prediction needs.
 
-Rates are crossed with nothing: at one rate in the middle, a larger body and more connections are measured as well, each
-alone. The interpolation between rates is linear in their logarithm, so the rates are a factor of five to ten apart.
+Rates are crossed with nothing: at one rate in the middle, a larger body, more connections and idle connections are
+measured as well, each alone. The interpolation between rates is linear in their logarithm, so the rates are a factor of
+five to ten apart.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import msgspec
 
 from meshtrial.design.load import Load
 from meshtrial.design.parameters import Taken
-from meshtrial.design.settings import CLUSTER, GENERAL, LOAD, Settings
+from meshtrial.design.settings import CLUSTER, GENERAL, HELD, LOAD, Settings
 from meshtrial.design.studies import common
 from meshtrial.design.study import Study
 
@@ -21,7 +22,7 @@ SETTINGS = Taken(
         *("profile", "backend", "treatments", "protocol", "rates", "connections", "payload_bytes", "duration_s"),
         *("blocks", "margin", "study_dir", "measure", "design"),
     ),
-    further=(*GENERAL, *CLUSTER, "protocol", "rates", *(name for name in LOAD if name not in ("rps", "replicas"))),
+    further=(*GENERAL, *CLUSTER, "protocol", "rates", *HELD, *(n for n in LOAD if n not in ("rps", "replicas"))),
     defaults={"connections": (10, 100), "payload_bytes": 16_384},
     single=("generators",),
 )
@@ -43,7 +44,7 @@ def build(settings: Settings) -> Study:
     profile = PROFILES[settings.profile]
     rates = sorted(settings.rates or RATES)
     body, connections = settings.payload_bytes, settings.connections or (profile.connections,)
-    alone = msgspec.structs.replace(settings, payload_bytes=0, connections=connections[:1])
+    alone = msgspec.structs.replace(settings, payload_bytes=0, connections=connections[:1], idle_connections=(0,))
     loads = [
         _with_fewer_connections(common.load_from(msgspec.structs.replace(alone, rps=rate), profile)) for rate in rates
     ]
@@ -51,6 +52,7 @@ def build(settings: Settings) -> Study:
     middle = loads[max(0, len(loads) - 2)]
     loads += [replace(middle, payload_bytes=body)] if body else []
     loads += [replace(middle, connections=number) for number in connections[1:]]
+    loads += [replace(middle, idle_connections=number) for number in settings.idle_connections if number]
     return common.study_of(
         "building_blocks",
         settings,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import secrets
 from collections.abc import Iterable
@@ -37,7 +38,7 @@ _GAP = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _LONGEST_GAP_S = 365 * 86_400.0
 # Fields of a load that take more than the setting of the same name.
-_DERIVED = ("connections", "duration_s", "warmup_s", "generators", "unused_services")
+_DERIVED = ("connections", "duration_s", "warmup_s", "generators", "unused_services", "idle_connections")
 # Fields of a load that are the setting of the same name.
 _AS_SET = sorted(settings_of(Load).keys() & settings_of(Settings).keys() - {*_DERIVED})
 
@@ -91,6 +92,7 @@ def common_fields(settings: Settings, profile: Profile) -> dict[str, Any]:
         "warmup_s": settings.warmup_s or profile.warmup_s,
         "generators": generators_of(settings)[0],
         "unused_services": settings.unused_services[0],
+        "idle_connections": settings.idle_connections[0],
         **{name: getattr(settings, name) for name in _AS_SET},
     }
 
@@ -121,9 +123,9 @@ def over_generators(loads: Iterable[Load], settings: Settings) -> tuple[Load, ..
 
 
 def over_connections(loads: Iterable[Load], settings: Settings, default: int) -> tuple[Load, ...]:
-    """Return every load with every number of connections."""
-    several = settings.connections or (default,)
-    return tuple(replace(load, connections=number) for load in loads for number in several)
+    """Return every load with every number of connections, and each of these with every number of idle ones."""
+    every = itertools.product(loads, settings.connections or (default,), settings.idle_connections)
+    return tuple(replace(load, connections=busy, idle_connections=idle) for load, busy, idle in every)
 
 
 def treatments_of(text: str, default: tuple[str, ...]) -> tuple[Treatment, ...]:
@@ -227,7 +229,18 @@ def study_of(
     if settings.keep_awake and settings.backend != "local":
         raise UsageError("keep_awake = True: applies only to this machine's cores; leave it out on a cluster")
     gap_s = _session_gap_s(settings)
+    if settings.backend != "local" and any(load.idle_connections for load in loads):
+        raise UsageError(
+            f"idle_connections = {','.join(map(str, settings.idle_connections))}: no proof counts idle connections on "
+            "a cluster; leave it out there"
+        )
     is_sliced = any(isinstance(load, SlicedLoad) and load.slices > 1 for load in loads)
+    deployment_mode = settings.deployment_mode or ("concurrent" if is_sliced else "sequential")
+    if settings.after_s and deployment_mode == "concurrent":
+        raise UsageError(
+            f"after_s = {settings.after_s:g}: concurrent deployments are loaded after each other's load; set "
+            "deployment_mode = 'sequential'"
+        )
     if settings.deployment_mode == "concurrent" and not is_sliced:
         raise UsageError("deployment_mode = 'concurrent': needs runs of several slices; set slices = 4")
     rule = stopping_of(settings.stopping, settings.blocks or blocks, settings.alpha)
@@ -255,7 +268,7 @@ def study_of(
         margins=declared_margins([settings.margin], default_margins()),
         scales=declared_scales(split_list(settings.scale), default_scales()),
         own_failures="tested",
-        deployment_mode=settings.deployment_mode or ("concurrent" if is_sliced else "sequential"),
+        deployment_mode=deployment_mode,
         blocks=rule.most,
         seed=settings.seed,
         alpha=settings.alpha,

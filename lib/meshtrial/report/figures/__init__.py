@@ -18,7 +18,7 @@ from meshtrial.report.figures.resources import resources as resources
 from meshtrial.report.figures.runs import drift as drift
 from meshtrial.report.figures.runs import runs_by_block as runs_by_block
 from meshtrial.report.figures.scaling import configuration_against_endpoints as configuration_against_endpoints
-from meshtrial.report.figures.scaling import cost_against_endpoints as cost_against_endpoints
+from meshtrial.report.figures.scaling import cost_by_size as cost_by_size
 from meshtrial.report.figures.scaling import exponents as exponents
 from meshtrial.report.figures.scaling import latency_against_endpoints as latency_against_endpoints
 from meshtrial.report.figures.scaling import machine_limits as machine_limits

@@ -1,7 +1,7 @@
 """Growth with the number of endpoints: values by size, exponents compared with 1, and the machine's own limits.
 
-A study of one size with several numbers of unused services is drawn by their number instead. Lines are solid over the
-measured sizes and dashed beyond them.
+A study of one size is drawn by the unused services, connections or bytes that it varies instead. Lines are solid over
+the measured sizes and dashed beyond them.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from meshtrial.report.sheet import estimate
 COST = (
     *("total_cpu_cores", "data_plane_cpu_cores", "app_cpu_cores", "control_plane_cpu_cores"),
     *("total_memory_bytes", "data_plane_memory_bytes", "app_memory_bytes", "control_plane_memory_bytes"),
+    "data_plane_memory_after_bytes",
 )
 A_REQUEST = ("data_plane_cpu_s_per_request", "proxy_cpu_cores", "proxy_memory_bytes")
 LATENCY = tuple(f"latency_net_{key}_s" for key, about in PERCENTILES.items() if about.net)
@@ -37,8 +38,8 @@ _LIMITS: tuple[tuple[str, Callable[[Limit], float | None]], ...] = (
 )
 
 
-def cost_against_endpoints(data: StudyData) -> Figure:
-    """Draw CPU and memory by part of the system, by number of endpoints or of unused services."""
+def cost_by_size(data: StudyData) -> Figure:
+    """Draw CPU and memory by part of the system, by what the study varies: endpoints, unused services, connections."""
     return _by_size(data, COST, "CPU and memory by part of the system")
 
 

@@ -18,8 +18,8 @@ from meshtrial.report.tables.failures import restarts as restarts
 from meshtrial.report.tables.first_screen import trust as trust
 from meshtrial.report.tables.first_screen import verdict_sentence as verdict_sentence
 from meshtrial.report.tables.growth import costs_of_endpoints_and_rate as costs_of_endpoints_and_rate
-from meshtrial.report.tables.growth import costs_of_unused_services as costs_of_unused_services
 from meshtrial.report.tables.growth import growth_contrasts as growth_contrasts
+from meshtrial.report.tables.growth import marginal_costs as marginal_costs
 from meshtrial.report.tables.headline import clauses as clauses
 from meshtrial.report.tables.headline import headline as headline
 from meshtrial.report.tables.headline import headlines as headlines

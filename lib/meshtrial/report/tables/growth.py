@@ -1,4 +1,4 @@
-"""What growth costs: slopes of treatments compared, endpoints and rate separated, unused services, and the headline.
+"""What growth costs: slopes of treatments compared, endpoints and rate separated, marginal costs, and the headline.
 
 The headline of a study that scales out gives the cost of more endpoints, with its interval over blocks.
 """
@@ -10,8 +10,21 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from meshtrial.design.responses import REGISTRY
+from meshtrial.inference.scaling import (
+    BODY,
+    CONNECTIONS,
+    IDLE,
+    UNUSED,
+    Axis,
+    SlopeContrast,
+    compare,
+    costs_of_both,
+    endpoints_of,
+    growths,
+    rates,
+    varies,
+)
 from meshtrial.inference.scaling import ENDPOINTS as SIZES
-from meshtrial.inference.scaling import UNUSED, SlopeContrast, compare, costs_of_both, endpoints_of, growths, rates
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
 from meshtrial.report.markup import Cell, Column, Fragment, Table
@@ -20,12 +33,19 @@ from meshtrial.vocabulary import VerdictLabel
 
 TOTALS = ("total_cpu_cores", "total_memory_bytes")
 COMPARED = (*TOTALS, "latency_net_p50_s")
-# Responses that unused services may affect: of the proxies, and of the control plane that configures them.
-UNUSED_COST = (
-    *("proxy_largest_memory_bytes", "data_plane_memory_bytes", "data_plane_cpu_cores"),
-    *("control_plane_memory_bytes", "control_plane_cpu_cores"),
-    *("config_time_s", "config_cpu_s", "config_bytes", "push_time_s", "convergence_s", "ready_time_s"),
-)
+_PROXIES = ("proxy_largest_memory_bytes", "data_plane_memory_bytes", "data_plane_cpu_cores")
+_OPEN = (*_PROXIES, "data_plane_memory_after_bytes", "data_plane_cpu_s_per_request", "app_memory_bytes")
+# Responses that an axis may affect. Unused services concern the proxies, and the control plane that configures them.
+MARGINAL = {
+    UNUSED: (
+        *_PROXIES,
+        *("control_plane_memory_bytes", "control_plane_cpu_cores"),
+        *("config_time_s", "config_cpu_s", "config_bytes", "push_time_s", "convergence_s", "ready_time_s"),
+    ),
+    CONNECTIONS: _OPEN,
+    IDLE: _OPEN,
+    BODY: (*_PROXIES, "data_plane_cpu_s_per_request", "path_cpu_s_per_request"),
+}
 ENDPOINTS = 100  # the headline gives the cost of this many
 _THOUSAND = 1000.0
 _ALIKE = "blocks depend on each other"  # which makes an interval too short
@@ -78,42 +98,66 @@ def costs_of_endpoints_and_rate(data: StudyData, responses: Sequence[str] = TOTA
     return Table.from_rows("Cost of endpoints and cost of rate", columns, rows, note).fragment(nothing)
 
 
-def costs_of_unused_services(data: StudyData, responses: Sequence[str] = UNUSED_COST) -> Fragment:
-    """Tabulate the cost of 1000 unused services with each treatment, and compared with the treatment before it."""
-    treatments = [t.name for t in data.plan.study.treatments if not t.twin]
-    rows: list[tuple[str, str, str, Slope]] = []
-    for name in responses:
-        alone = growths(data, [name], UNUSED)
-        # Only the first rate is used, as in comparisons between treatments.
-        for treatment in treatments:
-            costs = [one.cost for one in alone if one.ladder.treatment == treatment and one.cost is not None]
-            rows += [(name, treatment, "", slope) for slope in costs[:1]]
-        pairs = [(later, earlier) for earlier, later in pairwise(treatments)]
-        for later, earlier in pairs if len(alone) > 1 else ():
-            if (contrast := compare(data, later, earlier, name, UNUSED)) is not None:
-                rows.append((name, later, earlier, contrast.cost))
-    columns: list[Column[tuple[str, str, str, Slope]]] = [
-        Column("response", lambda one: REGISTRY[one[0]].label, wide=True),
-        Column("treatment", lambda one: one[1]),
-        Column("against", lambda one: one[2]),
-        Column("blocks", lambda one: one[3].n, numeric=True),
-        Column("1000 unused services add", lambda one: _cost(one[3], one[0], _THOUSAND)),
-        Column("p", lambda one: _p(one[3]), numeric=True),
-        Column("detectable effect", lambda one: _detectable(one[3], one[0], data.plan.study.alpha), wide=True),
+@dataclass(frozen=True)
+class _MarginalCost:
+    """The cost of one more of what an axis counts, alone or compared with another treatment's."""
+
+    axis: Axis
+    response: str
+    treatment: str
+    slope: Slope
+    against: str = ""
+
+
+def marginal_costs(data: StudyData) -> Fragment:
+    """Tabulate what more of each varied amount costs with each treatment, and compared with the treatment before it."""
+    axes = [axis for axis in MARGINAL if varies(data, axis)]
+    rows = [row for axis in axes for name in MARGINAL[axis] for row in _marginal(data, axis, name)]
+    columns: list[Column[_MarginalCost]] = [
+        Column("response", lambda one: REGISTRY[one.response].label, wide=True),
+        Column("treatment", lambda one: one.treatment),
+        Column("against", lambda one: one.against),
+        Column("blocks", lambda one: one.slope.n, numeric=True),
+        Column("increase", lambda one: one.axis.increase),
+        Column("adds", lambda one: _cost(one.slope, one.response, one.axis.step)),
+        Column("p", lambda one: _p(one.slope), numeric=True),
+        Column("detectable effect", lambda one: _detectable(one, data.plan.study.alpha), wide=True),
     ]
-    sizes = wording.listing([str(n) for n in sorted({load.unused_services for load in UNUSED.loads(data)})])
-    endpoints = max(map(endpoints_of, data.plan.study.loads))
     note = (
-        f"Slopes of straight lines through {sizes} unused services, each with two endpoints, at {endpoints} used "
-        "endpoints: one per block, in brackets the interval over blocks. Against another treatment: how much more a "
-        "service costs than there. p tests whether a service costs nothing, or the same with both. A p that is not "
-        "small does not show that it does. If the interval includes 0: the cost of 1000 services that this number of "
-        "blocks detects with 80 % power. Twice the services detect half the cost, if the variation between runs stays "
-        "the same. Dependent: neighbouring blocks resemble each other, so p would be too small. Exploratory, not "
-        "corrected."
+        f"Slopes of straight lines through {'; '.join(_measured(data, axis) for axis in axes)}: one per block, in "
+        "brackets the interval over blocks. Against another treatment: how much more the increase costs than there. p "
+        "tests whether it costs nothing, or the same with both. A p that is not small does not show that it does. If "
+        "the interval includes 0: the cost that this number of blocks detects with 80 % power. Twice the increase "
+        "detects half the cost of each unit, if the variation between runs stays the same. Dependent: neighbouring "
+        "blocks resemble each other, so p would be too small. Exploratory, not corrected."
     )
-    nothing = "The cost of unused services needs several numbers of them (unused_services)."
-    return Table.from_rows("Cost of unused services", columns, rows, note).fragment(nothing)
+    nothing = "Marginal costs need loads that differ in one of these alone: services, connections, bytes of body."
+    return Table.from_rows("Marginal costs", columns, rows, note).fragment(nothing)
+
+
+def _marginal(data: StudyData, axis: Axis, response: str) -> list[_MarginalCost]:
+    treatments = [t.name for t in data.plan.study.treatments if not t.twin]
+    alone = growths(data, [response], axis)
+    rows = []
+    # Only the first rate is used, as in comparisons between treatments.
+    for treatment in treatments:
+        costs = [one.cost for one in alone if one.ladder.treatment == treatment and one.cost is not None]
+        rows += [_MarginalCost(axis, response, treatment, slope) for slope in costs[:1]]
+    for earlier, later in pairwise(treatments) if len(alone) > 1 else ():
+        if (contrast := compare(data, later, earlier, response, axis)) is not None:
+            rows.append(_MarginalCost(axis, response, later, contrast.cost, earlier))
+    return rows
+
+
+def _measured(data: StudyData, axis: Axis) -> str:
+    """Return the sizes of an axis, and what was fixed."""
+    loads = axis.loads(data)
+    sizes = wording.listing([str(n) for n in sorted({*map(axis.size_of, loads)})])
+    if axis is UNUSED:
+        endpoints = max(map(endpoints_of, data.plan.study.loads))
+        return f"{sizes} {axis.plural}, each with two endpoints, at {endpoints} used endpoints"
+    rate = loads[0].asked_rps
+    return f"{sizes} {axis.plural}" + (f" at {wording.plain(rate)} requests per second" if rate else "")
 
 
 def _cost(slope: Slope, name: str, times: float) -> Cell | None:
@@ -121,11 +165,11 @@ def _cost(slope: Slope, name: str, times: float) -> Cell | None:
     return _slope(slope, lambda value: wording.signed(value * times * response.scale), response.unit)
 
 
-def _detectable(slope: Slope, name: str, alpha: float) -> str:
-    smallest = slope.smallest_found(alpha)
-    if slope.significant or not smallest:
+def _detectable(one: _MarginalCost, alpha: float) -> str:
+    smallest = one.slope.smallest_found(alpha)
+    if one.slope.significant or not smallest:
         return ""
-    return f"{slope.n} blocks detect {wording.in_unit(name, smallest * _THOUSAND)}"
+    return f"{one.slope.n} blocks detect {wording.in_unit(one.response, smallest * one.axis.step)}"
 
 
 def _p(slope: Slope) -> Cell:

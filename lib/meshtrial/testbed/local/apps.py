@@ -29,6 +29,7 @@ class App:
     protocols: tuple[str, ...] = ("http1",)
     threads_end: bool = False  # True if its threads come and go: CPU is then read from the process-wide counter
     grpc_path: str = ""  # the gRPC method that the generators call; empty if it does not speak gRPC
+    patient: tuple[str, ...] = ()  # arguments with which it keeps idle connections open for longer than a run
     tcp_command: Callable[[str, int], tuple[str, ...]] | None = None  # starts a TCP echo, if it has one
 
     def require(self, load: Load) -> None:
@@ -97,6 +98,7 @@ APPS: dict[str, App] = {
         App(
             *("echo", fortio_server, "/echo", _native("fortio"), ("http1", "h2", "grpc", "tcp")),
             grpc_path="/fgrpc.PingServer/Ping",
+            patient=("-server-idle-timeout", "24h"),
             tcp_command=_tcp_echo,
         ),
         App(

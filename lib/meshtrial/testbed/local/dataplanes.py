@@ -136,6 +136,7 @@ class DataPlane:
     restarts: tuple[str, ...] = tuple(RESTARTED_ROLES)
     changes: tuple[str, ...] = ()  # those of `design.changes` that can be applied under load
     has_control_plane: bool = False  # True if a control plane can announce unused services to its proxies
+    has_fan_out: bool = False  # True if the generators call one address in front of several proxies
 
 
 _DATA_PLANES = {
@@ -144,7 +145,16 @@ _DATA_PLANES = {
     "relay": DataPlane(start_relay, (rf"{_DELAY}\d+us",), ("delay-proxy",), check_relay, ("app",)),
     "sidecar": DataPlane(sidecar.start, (*FEATURES, *sidecar.ALONE), check=sidecar.check),
     "node-proxy": DataPlane(nodeproxies.start),
-    "xds": DataPlane(xds.start, xds.FEATURES, ("envoy", "xds-server"), xds.check, ("app",), tuple(CHANGES), True),
+    "xds": DataPlane(
+        xds.start,
+        xds.FEATURES,
+        ("envoy", "xds-server"),
+        xds.check,
+        restarts=("app",),
+        changes=tuple(CHANGES),
+        has_control_plane=True,
+        has_fan_out=True,
+    ),
     "tcp-pair": DataPlane(start_tcp_pair, check=check_tcp_pair),
 }
 # The application `tiers` has a data plane of its own: every tier has it.
@@ -154,6 +164,7 @@ _TIERS = DataPlane(
     check=tiers.check,
     restarts=("app",),
     has_control_plane=True,
+    has_fan_out=True,
 )
 # So do generated systems: every service has it.
 _SYSTEM = DataPlane(systems.start, tools=("envoy", "call-tree"), check=systems.check, restarts=("app",))
@@ -190,6 +201,11 @@ def check(treatment: Treatment, load: Load, app: str = "") -> None:
         raise UsageError(
             f"unused_services = {load.unused_services}: of the local data planes only xds and those of the app tiers "
             "have a control plane that tells proxies of services; on a cluster every application has one"
+        )
+    if load.idle_connections and plane.has_fan_out:
+        raise UsageError(
+            f"idle_connections = {load.idle_connections}: are counted by the one proxy that the generators call, and "
+            f"treatment {treatment.name} has several; use sidecar, node-proxy or tcp-pair"
         )
     if treatment.restart and treatment.restart not in plane.restarts:
         allowed = ", ".join(f"restart-{part}" for part in plane.restarts)

@@ -47,7 +47,8 @@ class Spec:
         argv = self.app.command(address, http_port, grpc_port)
         if self.load.echoes and self.app.tcp_command is not None:
             argv = self.app.tcp_command(address, http_port)
-        fleet.start(numbered("app", copy), "app", (*argv, *more), endpoints, threads_end=self.app.threads_end)
+        argv = (*argv, *(self.app.patient if self.load.idle_connections else ()), *more)
+        fleet.start(numbered("app", copy), "app", argv, endpoints, threads_end=self.app.threads_end)
         return endpoints
 
     def start_apps(self, fleet: Fleet) -> tuple[tuple[Endpoint, ...], ...]:
@@ -168,7 +169,7 @@ class LocalDeployment:
             self._trickle.stop(grace_s=0.2)
             self._trickle = None
         if call is not None:
-            argv = (str(native.find(call.program)), "load", *call.arguments, *self.target.arguments(call))
+            argv = command(call, self.target)
             self._trickle = Child(call.name, argv, self.fleet.folder / f"{call.name}.txt", self.fleet.folder)
 
     def facts(self) -> Facts:
@@ -185,6 +186,11 @@ class LocalDeployment:
             self.keep_warm(None)
         finally:
             self.fleet.close()
+
+
+def command(call: GeneratorCall, target: Target) -> tuple[str, ...]:
+    """Return the command of a load generator whose results are discarded."""
+    return (str(native.find(call.program)), "load", *call.arguments, *target.arguments(call))
 
 
 def run_generators(

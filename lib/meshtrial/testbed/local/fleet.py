@@ -177,6 +177,10 @@ class Fleet:
         listens = [proxy.admin, *((address["address"], address["port_value"]) for address in addresses)]
         return self.start(proxy.name, role, argv, listens, proxy=proxy)
 
+    def proxy_at(self, endpoint: Endpoint) -> Proxy | None:
+        """Return the proxy that listens on an endpoint; None if another program does."""
+        return next((member.proxy for member in self._members if endpoint in member.listens), None)
+
     def start_fan_out(self, endpoints: Sequence[Endpoint]) -> Endpoint:
         """Start a proxy in front of several endpoints, which counts as load generator; return its address."""
         entry = self.new_endpoint()

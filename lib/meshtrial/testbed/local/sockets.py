@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from meshtrial.errors import TestbedError
 from meshtrial.testbed.local.processes import Child
 
 Endpoint = tuple[str, int]
-_LISTEN = "0A"
+_LISTEN, _ESTABLISHED = "0A", "01"
 _ANY = "0.0.0.0"
 
 
@@ -69,12 +69,20 @@ def wait_listening(
         raise TestbedError(f"{child.name}: another process listens on {address}; stop it or run again")
 
 
+def established(endpoint: Endpoint) -> int:
+    """Return the number of connections that an endpoint has accepted and that are still open."""
+    return sum(at == endpoint for at, _ in _sockets(_ESTABLISHED))
+
+
 def _listening() -> dict[Endpoint, str]:
     """Return the socket inode of every listening address."""
-    inodes = {}
+    return dict(_sockets(_LISTEN))
+
+
+def _sockets(state: str) -> Iterator[tuple[Endpoint, str]]:
+    """Yield the own address and the inode of every socket in a state."""
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()
-        if fields[3] == _LISTEN:
+        if fields[3] == state:
             address, _, port = fields[1].partition(":")
-            inodes[socket.inet_ntoa(bytes.fromhex(address)[::-1]), int(port, 16)] = fields[9]
-    return inodes
+            yield (socket.inet_ntoa(bytes.fromhex(address)[::-1]), int(port, 16)), fields[9]

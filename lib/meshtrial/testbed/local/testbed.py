@@ -16,7 +16,7 @@ from meshtrial.design.study import Study, Treatment, is_system
 from meshtrial.design.system import System
 from meshtrial.errors import MeshtrialError, UsageError
 from meshtrial.testbed.base import Block, MachineUse
-from meshtrial.testbed.local import apps, host, others, proc, tiers, versions
+from meshtrial.testbed.local import apps, host, idle, others, proc, tiers, versions
 from meshtrial.testbed.local.dataplanes import check, data_plane, tools_of
 from meshtrial.testbed.local.deployment import LocalDeployment, Spec
 
@@ -114,7 +114,7 @@ class LocalTestbed:
         used = apps.app(treatment.app or app)
         used.require(load)
         spec = Spec(treatment, load, used, self._options, version, self._system(used.name))
-        return LocalDeployment(spec, data_plane(treatment, app).start)
+        return LocalDeployment(spec, idle.beside(data_plane(treatment, app).start))
 
     def _system(self, app: str) -> System | None:
         """Return the system that an application is; None for another application, UsageError if the plan lacks it."""
