@@ -195,7 +195,7 @@ def test_how_kubernetes_admitted_a_container_is_read_of_every_pod():
         ("istio", "redirection", "info\tFinal iptables state (IPv4):\n*nat\n", ["iptables"]),
         ("istio", "redirection", "native nftables enabled\ninfo\tnftables rules programmed:\nadd table", ["nftables"]),
         ("istio", "redirection", "Running iptables restore with: iptables-restore\nnftables environment", []),
-        ("istio-ambient", "ztunnel's worker threads", "istio_tokio_num_workers 4\ntokio_num_alive_tasks 9\n", ["4"]),
+        ("istio-ambient", "ztunnel's worker threads", "# TYPE tokio_num_workers gauge\ntokio_num_workers 4\n", ["4"]),
     ],
 )
 def test_a_probe_reads_how_a_mesh_was_installed(mesh: str, name: str, page: str, found: list[str]):
