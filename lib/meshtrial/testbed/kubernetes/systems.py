@@ -2,8 +2,9 @@
 
 A service that calls others is fortio's multi-proxy (``-M``). It makes all calls of a request at the same time, answers
 when all have returned, and fails the request if one of them failed: a run without errors has made every call. Systems
-for a cluster are drawn like that (`design.generated`). fortio does more than the local backend's `call-tree`, such as
-adding two headers to each call; its CPU is the application's, with and without a mesh.
+for a cluster are drawn like that (`design.generated`), because in sequence fortio reports a failure of the first call
+only. It does more than the local backend's `call-tree`, such as adding two headers to each call; its CPU is the
+application's, with and without a mesh.
 """
 
 from __future__ import annotations
