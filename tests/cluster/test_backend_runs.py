@@ -11,6 +11,7 @@ from test_backend_support import LOAD, bed_on, one_run, owned_namespaces, study
 from testcluster import Cluster
 
 from meshtrial import waiting
+from meshtrial.design.generated import generated
 from meshtrial.design.load import ClosedLoop, FixedRate
 from meshtrial.design.study import Treatment
 from meshtrial.errors import UsageError
@@ -18,11 +19,14 @@ from meshtrial.load.ingest import ingest
 from meshtrial.run.stage import usage_responses
 from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
 
+SYSTEM = "system-3"  # four services: the first calls two at once, and one of these the fourth
+GENERATED = generated(3, LOAD.rps, LOAD.connections, on_cluster=True)
+
 
 @pytest.fixture(scope="module")
 def bed(cluster: Cluster) -> Iterator[KubernetesTestbed]:
     """One session for all runs; Istio stays installed between those that use it."""
-    with bed_on(cluster, mesh_reinstall="once") as made:
+    with bed_on(cluster, {SYSTEM: GENERATED}, mesh_reinstall="once") as made:
         yield made
     assert owned_namespaces(cluster) == []
 
@@ -222,6 +226,23 @@ def test_three_tiers(bed: KubernetesTestbed, tmp_path: Path, treatment: str):
     assert min(latencies) > 0.2  # two holds of 100 ms
     assert run.usage["server"].count == 2
     assert run.usage["client-tier"].count == 2
+
+
+@pytest.mark.parametrize("treatment", [pytest.param("none", marks=pytest.mark.wide), "istio+mtls"])
+def test_every_service_of_a_generated_system_is_called_and_metered(
+    bed: KubernetesTestbed, tmp_path: Path, treatment: str
+):
+    run = one_run(bed, treatment, tmp_path, app=SYSTEM)
+    assert run.failed == []
+    assert json.loads(run.outputs[0].json_path.read_text())["RetCodes"] == {"200": run.requests}
+    services = {call.callee for call in GENERATED.calls}
+    roles = {u.component: u.role for u in run.usage.values()}
+    assert {name for name, role in roles.items() if role == "app"} == services
+    proxied = {"client", *services} if treatment != "none" else set()
+    assert {name for name, role in roles.items() if role == "data plane"} == {f"{name} sidecar" for name in proxied}
+    assert all(u.cpu_s > 0 for u in run.usage.values() if u.role != "control plane")
+    through = [float(p.observed) for p in run.proofs if p.name == "requests through the server's sidecar"]
+    assert all(number >= run.requests * len(services) for number in through)
 
 
 @pytest.mark.wide  # test_meshes.py takes a toggle out

@@ -19,6 +19,7 @@ from ground import Ground
 from test_backend_support import load_runs, options_for, owned_namespaces
 from testcluster import Cluster
 
+from meshtrial.design.generated import generated, systems_of
 from meshtrial.design.study import Treatment
 from meshtrial.inference import read_study
 from meshtrial.inference.scaling import growths
@@ -274,6 +275,18 @@ def test_scale_out_on_istio(cluster: Cluster, tmp_path: Path):
     assert all(one.cost is not None for one in grown)
     beyond = done.data.table.filter(pl.col("response") == "latency_net_p50_s")["value"]
     assert 0 < beyond.min() < beyond.max() < 1  # type: ignore[operator]
+    assert owned_namespaces(cluster) == []
+
+
+@pytest.mark.wide  # one run of a system: test_backend_runs.py
+def test_generated_systems_on_istio(cluster: Cluster, tmp_path: Path):
+    given = {"treatments": "none,istio+mtls", "systems": "3", "rps": 50}
+    done = run_study(cluster, tmp_path, "prediction", **given, **SHORT)
+    assert done.failed_proofs == []
+    contrasts = {("istio+mtls@system-3", "none@system-3"), ("none-aa@system-3", "none@system-3")}
+    assert done.rows("latency_p50_s") == done.rows("path_cpu_s_per_request") == contrasts
+    (system,) = systems_of(done.data.plan.study.options).values()
+    assert system == generated(3, 50, SHORT["connections"], on_cluster=True)
     assert owned_namespaces(cluster) == []
 
 

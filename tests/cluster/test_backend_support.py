@@ -11,9 +11,11 @@ from typing import Any
 from building import built
 from testcluster import REGISTRY, Cluster, ClusterError
 
+from meshtrial.design.generated import sealed_systems
 from meshtrial.design.load import FixedRate, Load
 from meshtrial.design.plan import make_plan
 from meshtrial.design.study import Study, Treatment
+from meshtrial.design.system import System
 from meshtrial.load import fortio
 from meshtrial.load.generators import GeneratorOutput
 from meshtrial.records.schema import ComponentUsage, Proof
@@ -186,9 +188,9 @@ def options_for(cluster: Cluster, **more: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def bed_on(cluster: Cluster, **more: Any) -> Iterator[KubernetesTestbed]:
-    """A testbed that is closed whatever happens."""
-    bed = KubernetesTestbed(options_for(cluster, **more))
+def bed_on(cluster: Cluster, systems: Mapping[str, System] | None = None, **more: Any) -> Iterator[KubernetesTestbed]:
+    """A testbed that is closed whatever happens, with generated systems."""
+    bed = KubernetesTestbed({**options_for(cluster, **more), **sealed_systems(systems or {})})
     try:
         yield bed
     finally:

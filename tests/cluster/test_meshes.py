@@ -7,19 +7,28 @@ tested by being there.
 """
 
 import json
-from collections.abc import Iterator
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commandline import meshtrial
 from ground import Ground
 from remains import Remains
+from scraping import needs_prometheus, scraping
 from test_backend_support import Run, load_and_prove
+from testcluster import Cluster
+from waiting import wait_for
 
+from meshtrial import paths
 from meshtrial.design.load import FixedRate, Load
 from meshtrial.design.study import Treatment
+from meshtrial.design.system import read_system
+from meshtrial.load import fortio
 from meshtrial.testbed.kubernetes.apps import read_app
 from meshtrial.testbed.kubernetes.meshdata import PROTOCOLS, Enrolment, Feature, Mesh
 from meshtrial.testbed.kubernetes.meshread import find_meshes
@@ -115,7 +124,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         first = (FIRST, next(iter(MESHES[FIRST].features)))
         pairs = [(name, f, (name, f) == first) for name, mesh in MESHES.items() for f in mesh.features]
         _by_mesh(metafunc, "feature", pairs)
-    elif "standing" in metafunc.fixturenames:
+    elif "standing" in metafunc.fixturenames and not metafunc.definition.get_closest_marker("parametrize"):
         metafunc.parametrize("standing", list(MESHES), indirect=True, scope="module")
 
 
@@ -205,6 +214,86 @@ def test_case(standing: Installation, case: Case, tmp_path: Path):
     assert run.requests >= 0.9 * LOAD.rps * LOAD.duration_s
     assert run.versions[f"mesh {mesh.name}"] == mesh.called
     print(f"{case}: {len(run.proofs)} proofs, {run.requests} requests, deployed in {run.deploy_s:.1f} s")
+
+
+# Studies of single hops under every mesh, at 500 and at 200 requests per second.
+SINGLE_HOPS = ("mesh_comparison-20261125T022942Z-a6e76e54.zip", "mesh_comparison-20261126T023809Z-4289d2f7.zip")
+WINDOW_S = 10
+
+
+def targets_of(cluster: Cluster, container: str, port: int) -> list[Mapping[str, Any]]:
+    """A Prometheus' target for every pod that has this proxy, with the labels that Linkerd's configuration gives it."""
+    targets = []
+    for pod in cluster.get("pods", "-A")["items"]:
+        metadata, spec = pod["metadata"], pod["spec"]
+        if any(one["name"] == container for one in (*spec.get("initContainers", ()), *spec["containers"])):
+            given = {re.sub(r"^linkerd\.io/(proxy-)?", "", key): value for key, value in metadata["labels"].items()}
+            labels = {re.sub(r"\W", "_", key): value for key, value in given.items()}
+            labels |= {"namespace": metadata["namespace"], "pod": metadata["name"]}
+            targets.append({"targets": [f"{pod['status']['podIP']}:{port}"], "labels": labels})
+    return targets
+
+
+@contextmanager
+def scraped(
+    standing: Installation, cluster: Cluster, container: str, port: int, folder: Path
+) -> Iterator[Callable[[], tuple[int, str, str]]]:
+    """Ask a Prometheus that scrapes a mesh's proxies for calls, while the three tiers carry a load."""
+    case = Case(standing.mesh.name, "tiers")
+    load = standing.load_of(case)
+    deployment = standing.bed.deploy(Treatment.parse(case.treatment), load, case.app)
+    try:
+        deployment.keep_warm(fortio.calls(replace(load, duration_s=120), "measure")[0])
+        job = {"job_name": "proxies", "static_configs": targets_of(cluster, container, port)}
+        with scraping(folder, job) as address:
+            given = ("--range", f"{WINDOW_S}s", "--namespace", deployment.setup.namespace)
+            time.sleep(WINDOW_S)
+            yield lambda: meshtrial("calls", "--prometheus", address, *given, "--kubeconfig", cluster.kubeconfig)
+    finally:
+        deployment.close()
+
+
+@needs_prometheus
+@pytest.mark.parametrize("standing", ["linkerd"], indirect=True, scope="module")
+def test_from_a_prometheus_to_a_prediction_in_two_commands(
+    standing: Installation, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path / "studies"))
+    with scraped(standing, cluster, "linkerd-proxy", 4191, tmp_path) as calls:
+        wait_for(lambda: calls()[0] == 0)
+        time.sleep(2)  # the first samples of the counters are before the window
+        code, out, err = calls()
+    assert (code, err) == (0, "")
+    file = tmp_path / "system.yaml"
+    file.write_text(out)
+    system = read_system(file)
+    found = {name: (one.replicas, one.outside) for name, one in system.services.items()}
+    assert found == dict.fromkeys(("load", "client", "server"), (2, False))
+    assert system.by_pair.keys() == {("load", "client"), ("client", "server")}
+    first, second = system.by_pair["load", "client"], system.by_pair["client", "server"]
+    assert first.rps == pytest.approx(LOAD.rps, rel=0.25)
+    assert second.rps == pytest.approx(first.rps, rel=0.1)
+    assert first.connections == pytest.approx(16, abs=2)  # those of fortio to its own proxy, not of the proxies
+    for call in (first, second):
+        assert (call.protocol, call.connections > 0) == ("http1", True)
+        assert 0 < min(call.request_bytes, call.response_bytes) < 1000  # headers, for fortio sends no body
+    studies = [paths.CHECKOUT / "data" / "sample" / name for name in SINGLE_HOPS]
+    answer, report = tmp_path / "predicted.json", tmp_path / "predicted.html"
+    code, out, err = meshtrial("predict", file, "--from", *studies, "--json", answer, "--html", report)
+    assert (code, err) == (0, "")
+    predicted = {one["treatment"]: one for one in json.loads(answer.read_text())["predictions"]}
+    assert {"linkerd", "istio+mtls", "istio-ambient"} <= predicted.keys()
+    assert predicted["linkerd"]["services"].keys() == system.services.keys()
+    assert "<svg" in report.read_text()
+    assert 0 < predicted["linkerd"]["cores"]["low"] < predicted["linkerd"]["cores"]["high"]
+
+
+@needs_prometheus
+@pytest.mark.parametrize("standing", ["istio-ambient"], indirect=True, scope="module")
+def test_the_metrics_of_ztunnel_have_no_requests(standing: Installation, cluster: Cluster, tmp_path: Path):
+    with scraped(standing, cluster, "istio-proxy", 15020, tmp_path) as calls:
+        wait_for(lambda: "waypoint" in calls()[2])
+        assert calls()[:2] == (2, "")
 
 
 def test_without_the_toggle_its_proof_fails(standing: Installation, feature: str, tmp_path: Path):

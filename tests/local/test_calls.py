@@ -4,7 +4,6 @@ Envoy's stats access logger counts as Istio's own telemetry does: by caller, cal
 request. Prometheus removes the prefix that Envoy gives to all names.
 """
 
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,10 +12,10 @@ from pathlib import Path
 from threading import Event, Thread
 
 import pytest
-import yaml
 from answering import answering
 from commandline import meshtrial
 from local.studies import PATIENCE_S
+from scraping import HERE, answers, needs_prometheus, scraping
 from waiting import wait_for
 
 from meshtrial import native, network
@@ -24,10 +23,9 @@ from meshtrial.design.system import System, read_system
 from meshtrial.envoy import bootstrap
 from meshtrial.testbed.local.sockets import free_ports
 
-PROMETHEUS = shutil.which("prometheus")
-HERE, WINDOW_S, PAUSE_S = "127.0.0.1", 8, 0.02
+WINDOW_S, PAUSE_S = 8, 0.02
 BODY = b"x" * 700
-pytestmark = pytest.mark.skipif(PROMETHEUS is None, reason="no Prometheus on PATH: apt install prometheus")
+pytestmark = needs_prometheus
 
 
 def counted(reporter: str, caller: str, callee: str) -> bootstrap.Json:
@@ -74,7 +72,6 @@ def measured(tmp_path: Path) -> Iterator[tuple[str, list[float]]]:
         made, first, second = proxy(int(app.rpartition(":")[2]))
         envoy = stack.enter_context(subprocess.Popen(made.command(native.find("envoy"), tmp_path)))
         stack.callback(envoy.kill)
-        (port,) = free_ports(HERE)
         job = {
             "job_name": "proxies",
             "metrics_path": "/stats/prometheus",
@@ -86,18 +83,8 @@ def measured(tmp_path: Path) -> Iterator[tuple[str, list[float]]]:
                 | {"replacement": "istio_requests_total"},
             ],
         }
-        config = tmp_path / "prometheus.yml"
-        config.write_text(yaml.safe_dump({"global": {"scrape_interval": "1s"}, "scrape_configs": [job]}))
-        arguments = (
-            f"--config.file={config}",
-            f"--storage.tsdb.path={tmp_path}",
-            f"--web.listen-address={HERE}:{port}",
-        )
-        store = stack.enter_context(subprocess.Popen([str(PROMETHEUS), *arguments, "--log.level=error"]))
-        stack.callback(store.kill)
-        address, sent, over = f"http://{HERE}:{port}", [], Event()
-        for ready in (f"{address}/-/ready", f"http://{HERE}:{made.admin[1]}/ready"):
-            wait_for(lambda ready=ready: answers(ready), PATIENCE_S)
+        wait_for(lambda: answers(f"http://{HERE}:{made.admin[1]}/ready"), PATIENCE_S)
+        address, sent, over = stack.enter_context(scraping(tmp_path, job)), [], Event()
 
         def load() -> None:
             while not over.is_set() and len(sent) < 60 / PAUSE_S:
@@ -114,14 +101,6 @@ def measured(tmp_path: Path) -> Iterator[tuple[str, list[float]]]:
         finally:
             over.set()
             loading.join()
-
-
-def answers(address: str) -> bool:
-    try:
-        with network.ask(address, 5):
-            return True
-    except OSError:
-        return False
 
 
 def described(folder: Path, address: str) -> System | str:

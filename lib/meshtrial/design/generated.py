@@ -3,6 +3,9 @@
 A load generator, ``ingress``, calls the first service of a chain, a fan-out or a tree. A service answers after its
 calls, which follow one another or are made at the same time. Except in a chain, some calls belong to every second or
 fourth request only; they are made after the answer, like those that write a log, so that no path contains them.
+
+On a cluster the services are fortio, which makes all calls of a service at the same time and for every request. Systems
+for a cluster are drawn so: the same seed has other calls there.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import yaml
 
 from meshtrial.design.study import Study, is_system
 from meshtrial.design.system import Call, CallStep, Parallel, Step, System, system_of
+from meshtrial.errors import UsageError
 
 INGRESS = "ingress"
 PATH = "request"  # the name of the one path: what the load generator waits for
@@ -26,7 +30,7 @@ _LEAST_SHARE = 1 / 4  # least rate of a service, as a share of the load generato
 _AT_ONCE = (1, 2, 3)  # calls of one step; more would wait for a core and not for each other
 
 
-def generated(seed: int, rps: float, connections: int) -> System:
+def generated(seed: int, rps: float, connections: int, on_cluster: bool = False) -> System:
     """Return the system of a seed under a rate and a number of connections of its load generator."""
     rng = np.random.default_rng(seed)
     shape = SHAPES[rng.integers(len(SHAPES))]
@@ -36,11 +40,12 @@ def generated(seed: int, rps: float, connections: int) -> System:
     for index, name in enumerate(names[1:], start=1):
         caller = names[{"chain": index - 1, "fan-out": 0, "tree": int(rng.integers(index))}[shape]]
         every = _EVERY[rng.integers(len(_EVERY))]
-        if shape == "chain" or rates[caller] / every < rps * _LEAST_SHARE:
+        if on_cluster or shape == "chain" or rates[caller] / every < rps * _LEAST_SHARE:
             every = 1
         rates[name], awaited[name] = rates[caller] / every, every == 1
-        calls.append(Call(caller, name, rates[name], connections=CONNECTIONS))
-    at_once = {name: int(rng.choice(_AT_ONCE)) for name in names}
+        # fortio opens a connection to each callee for every request that it has at the same time.
+        calls.append(Call(caller, name, rates[name], connections=connections if on_cluster else CONNECTIONS))
+    at_once = {name: len(names) if on_cluster else int(rng.choice(_AT_ONCE)) for name in names}
 
     def steps(call: Call) -> Iterator[Step]:
         yield CallStep(*call.pair)
@@ -62,6 +67,13 @@ def systems_of(options: Mapping[str, object]) -> dict[str, System]:
     """Return the systems that are sealed in a study's options, by the name of their application."""
     sealed = options.get(SYSTEMS, {})
     return {name: system_of(data) for name, data in sealed.items()} if isinstance(sealed, Mapping) else {}
+
+
+def system_of_app(systems: Mapping[str, System], app: str) -> System | None:
+    """Return the system that an application is; None for another application, UsageError if the plan lacks it."""
+    if is_system(app) and app not in systems:
+        raise UsageError(f"app {app}: generated systems belong to the study prediction, whose plan holds them")
+    return systems.get(app)
 
 
 def system_names(study: Study) -> tuple[str, ...]:

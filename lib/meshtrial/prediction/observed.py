@@ -233,6 +233,7 @@ _WORKLOADS = ("deployment", "statefulset", "daemonset", "replicaset", "k8s_job")
 _LINKERD_CALLER = ("namespace", *_WORKLOADS)
 _LINKERD_CALLEE = ("dst_namespace", *(f"dst_{kind}" for kind in _WORKLOADS), "dst_service", "authority")
 _OUTBOUND, _TO_CALLEE = 'direction="outbound"', 'direction="outbound",peer="dst"'
+_FROM_CALLER = 'direction="outbound",peer="src"'  # an application's connections to its own proxy
 # Probes of the kubelet and readings of metrics are no calls of the application.
 _INBOUND = 'direction="inbound",route_name!="probe",srv_port!="4191"'
 
@@ -254,8 +255,19 @@ def _linkerd(reading: _Reading) -> _Counted | None:
     for labels, rps in reading.rates(_LINKERD, (*by, "grpc_status"), _OUTBOUND).items():
         rates[_linkerd_ends(labels[:-1]), "grpc" if labels[-1] else "http1"] += rps
     totals: dict[_Pair, float] = defaultdict(float)
+    callers: dict[Name, float] = defaultdict(float)
     for (pair, _), rps in rates.items():
         totals[pair] += rps
+        callers[pair[0]] += rps
+    # Two proxies join all requests between them in one connection; its number says nothing of the application's.
+    own: dict[Name, float] = defaultdict(float)
+    for labels, count in reading.values("tcp_open_connections", _LINKERD_CALLER, _FROM_CALLER).items():
+        own[_named(labels[:1], labels[1:])] += count
+    for (caller, callee), one in connected.items():
+        own[caller] -= 0.0 if (caller, callee) in totals else one.count
+    for pair, rps in totals.items():
+        count = own[pair[0]] * rps / callers[pair[0]]
+        connected[pair] = replace(connected.get(pair, _Connected()), count=count)
     flows = []
     for (pair, protocol), rps in rates.items():
         one, share = connected.get(pair, _Connected()), rps / totals[pair]
@@ -267,8 +279,11 @@ def _linkerd(reading: _Reading) -> _Counted | None:
         called.add(callee)
         if tls != "true":
             flows.append(_Flow(UNKNOWN, callee, "destination", "grpc" if grpc else "http1", rps))
-    note = "Linkerd counts the bytes of connections: headers are in the sizes of bodies."
-    counted = _Counted(_LINKERD, flows, connected, (note,), frozenset(called))
+    notes = (
+        "Linkerd counts the bytes of connections: headers, which its proxies compress, are in the sizes of bodies.",
+        "Linkerd counts each caller's connections to its own proxy: they are divided over its calls by their rates.",
+    )
+    counted = _Counted(_LINKERD, flows, connected, notes, frozenset(called))
     counted.require_names(reading, "deployment and dst_deployment")
     return counted
 

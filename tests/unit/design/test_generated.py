@@ -1,6 +1,7 @@
 """Systems that are drawn from a seed: trees whose rates follow from the calls, the same for the same seed."""
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 
 import pytest
 from building import built
@@ -9,7 +10,7 @@ from refused import refused
 from meshtrial.design.generated import CONNECTIONS, FEWEST, INGRESS, MOST, PATH, SHAPES, generated, systems_of
 from meshtrial.design.plan import make_plan
 from meshtrial.design.study import Study, Treatment
-from meshtrial.design.system import calls_of
+from meshtrial.design.system import Parallel, Step, calls_of
 from meshtrial.errors import UsageError
 
 SEEDS = range(1, 101)
@@ -41,6 +42,24 @@ def test_a_system_is_a_tree_of_calls_with_rates_of_whole_requests(seed):
         on_path |= {call.callee} if is_awaited else set()
 
 
+def branches_of(steps: Sequence[Step]) -> Iterator[int]:
+    """How many calls each caller of a path makes at the same time."""
+    for step in steps:
+        if isinstance(step, Parallel):
+            yield len(step.branches)
+            for branch in step.branches:
+                yield from branches_of(branch)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_on_a_cluster_every_request_makes_all_calls_at_the_same_time(seed):
+    system = generated(seed, 80.0, 6, on_cluster=True)
+    assert {(call.rps, call.connections) for call in system.calls} == {(80.0, 6)}
+    assert set(calls_of(system.paths[PATH])) == {call.pair for call in system.calls}
+    several = [number for number in Counter(call.caller for call in system.calls).values() if number > 1]
+    assert sorted(branches_of(system.paths[PATH])) == sorted(several)
+
+
 def test_seeds_draw_every_shape_and_size_and_other_seeds_other_systems():
     drawn = [generated(seed, 80.0, 4) for seed in SEEDS]
     assert {shape_of(system) for system in drawn} == set(SHAPES)
@@ -63,6 +82,13 @@ def test_a_study_seals_its_systems_and_compares_each_with_itself():
     assert systems_of(again.options) == {f"system-{seed}": generated(seed, 80.0, 4) for seed in (7, 3)}
 
 
+def test_on_a_cluster_a_study_seals_systems_for_it_and_compares_meshes():
+    study = built("prediction", backend="kubernetes", systems="3", seed=1)
+    names = {treatment.name for treatment in study.treatments}
+    assert names == {f"{one}@system-3" for one in ("none", "none-aa", "istio+mtls", "istio-ambient", "linkerd")}
+    assert systems_of(study.options) == {"system-3": generated(3, 80.0, 4, on_cluster=True)}
+
+
 def test_a_generated_system_is_an_application_and_no_version():
     found = Treatment.parse("none@system-12")
     assert (found.app, found.version, found.name) == ("system-12", "", "none@system-12")
@@ -72,7 +98,7 @@ def test_a_generated_system_is_an_application_and_no_version():
 
 @pytest.mark.parametrize(
     "given",
-    [{"treatments": "none@echo,sidecar"}, {"backend": "kubernetes"}, {"systems": "-1"}],
+    [{"treatments": "none@echo,sidecar"}, {"systems": "-1"}],
     ids=lambda given: next(iter(given)),
 )
 def test_what_no_study_of_systems_can_be(given):

@@ -47,13 +47,26 @@ def test_linkerd_counts_calls_of_callers_with_and_without_a_proxy():
     found = observed("linkerd")
     assert found.calls == (
         Call("unknown", "frontend", 200),  # neither probes nor readings of metrics
-        Call("cart", "prices", 40, "http1", 2, 100, 900),
+        # Of 11 connections to its own proxy, 5 are those to redis; two are open to the proxy of prices.
+        Call("cart", "prices", 40, "http1", 6, 100, 900),
         # 90 that succeeded and 10 that failed share 22,500 and 117,000 bytes per second
-        Call("frontend", "cart", 100, "grpc", 4, 225, 1170),
+        Call("frontend", "cart", 100, "grpc", 32, 225, 1170),
     )
     assert found.system({}).services["prices"].outside  # its proxy counts nothing
     assert not found.system({}).services["cart"].outside
     assert any("callee: redis" in line and "connections: 5}" in line for line in found.notes)
+
+
+def test_linkerd_does_not_count_an_applications_connections_by_callee():
+    rates = [
+        {"metric": {"namespace": "shop", "deployment": "frontend", "dst_namespace": "shop", "dst_deployment": callee}}
+        | {"value": [1, rps]}
+        for callee, rps in (("cart", "30"), ("prices", "10"))
+    ]
+    answer = {"status": "success", "data": {"result": rates}}
+    found = observed("linkerd", **{'rate(response_total{direction="outbound"': answer})
+    connections = {call.callee: call.connections for call in found.calls if call.caller == "frontend"}
+    assert connections == {"cart": 24, "prices": 8}  # 32 by the rates
 
 
 def test_a_namespace_chooses_calls_from_and_to_it():

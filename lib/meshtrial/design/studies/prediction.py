@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from meshtrial.design.generated import generated, sealed_systems
 from meshtrial.design.parameters import Taken
-from meshtrial.design.settings import GENERAL, LOAD, Settings
+from meshtrial.design.settings import CLUSTER, GENERAL, LOAD, Settings
 from meshtrial.design.studies import common
 from meshtrial.design.study import Contrast, Study
 from meshtrial.errors import UsageError
@@ -20,10 +20,10 @@ from meshtrial.errors import UsageError
 _WITHOUT = ("payload_bytes", "response_bytes", "headers", "keepalive", "replicas")
 SETTINGS = Taken(
     cell=(
-        *("profile", "treatments", "systems", "rps", "blocks", "margin"),
+        *("profile", "backend", "treatments", "systems", "rps", "blocks", "margin"),
         *("single_hop", "study_dir", "measure", "design"),
     ),
-    further=(*GENERAL, *(name for name in LOAD if name not in _WITHOUT)),
+    further=(*GENERAL, *CLUSTER, *(name for name in LOAD if name not in _WITHOUT)),
     single=("connections", "generators"),
 )
 # One contrast needs six blocks. A p50 needs 200 requests. A system of 20 services with a sidecar each uses
@@ -34,16 +34,17 @@ PROFILES = {
     "full": common.Profile(blocks=10, rps=80, connections=4, duration_s=180, warmup_s=5),
 }
 SEEDS = range(1, 21)
-TREATMENTS = ("none", "none-aa", "sidecar+mtls")
+TREATMENTS = {
+    "local": ("none", "none-aa", "sidecar+mtls"),
+    "kubernetes": ("none", "none-aa", "istio+mtls", "istio-ambient", "linkerd"),
+}
 PRIMARY = ("latency_p50_s", "data_plane_cpu_s_per_request", "path_cpu_s_per_request")
 
 
 def build(settings: Settings) -> Study:
     """The study that these settings describe."""
-    if settings.backend != "local":
-        raise UsageError("backend = 'kubernetes': generated systems have no image for a cluster; use backend=local")
     load = common.load_from(settings, PROFILES[settings.profile])
-    planes = common.treatments_of(settings.treatments, TREATMENTS)
+    planes = common.treatments_of(settings.treatments, TREATMENTS[settings.backend])
     if any(plane.app for plane in planes):
         raise UsageError(f"treatments = {settings.treatments!r}: `systems` names the applications; leave out @")
     seeds = tuple(dict.fromkeys(settings.systems)) or tuple(SEEDS)
@@ -68,5 +69,6 @@ def build(settings: Settings) -> Study:
             for plane in others
         ),
     )
-    systems = {name: generated(seed, load.asked_rps, load.connections) for name, seed in zip(names, seeds, strict=True)}
+    drawn_for = (load.asked_rps, load.connections, settings.backend == "kubernetes")
+    systems = {name: generated(seed, *drawn_for) for name, seed in zip(names, seeds, strict=True)}
     return replace(study, options={**study.options, **sealed_systems(systems)})

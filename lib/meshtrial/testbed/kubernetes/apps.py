@@ -2,7 +2,7 @@
 
 The generators call the Service annotated ``meshtrial.dev/entry``. Its annotations name the path, the path that echoes a
 request's headers, and the protocols. Under a load of bytes, ``apps/tcp/`` may have an application of the same name: a
-program that also answers requests would do work that no byte asked for.
+program that also answers requests would do work that no byte asked for. Generated systems are made from one template.
 
 Unused services are the rest of a company's cluster, which a mesh makes known to its proxies although no request uses
 it. They are real Services with an EndpointSlice each, in the study's own namespace. They have no pods: their endpoints
@@ -16,9 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
+from meshtrial.design.generated import system_of_app
+from meshtrial.design.system import System
 from meshtrial.errors import UsageError
 from meshtrial.records.schema import Proof
-from meshtrial.testbed.kubernetes import manifests
+from meshtrial.testbed.kubernetes import manifests, systems
 from meshtrial.testbed.kubernetes.client import Cluster
 from meshtrial.testbed.kubernetes.manifests import NOTE, Json
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
@@ -64,16 +66,27 @@ class App:
         return {"": True, "headers": bool(self.headers_path), "tiers": self.tiers}[need]
 
 
-def read_app(options: KubernetesOptions, name: str, protocols_needed: Sequence[str]) -> App:
-    """Read ``apps/<name>.yaml``; UsageError where it does not exist or lacks one of the protocols."""
+def read_app(
+    options: KubernetesOptions,
+    name: str,
+    protocols_needed: Sequence[str],
+    generated: Mapping[str, System] | None = None,
+) -> App:
+    """Read ``apps/<name>.yaml``, or describe one of the generated systems.
+
+    UsageError where it does not exist or lacks one of the protocols.
+    """
     folder = options.folder / "apps"
     path = folder / f"{name}.yaml"
     if protocols_needed[0] == "tcp" and (folder / "tcp" / path.name).is_file():
         path = folder / "tcp" / path.name
-    if not path.is_file():
+    if (system := system_of_app(generated or {}, name)) is not None:
+        objects = systems.objects(system, folder)
+    elif path.is_file():
+        objects = manifests.read(path)
+    else:
         known = ", ".join(sorted(p.stem for p in folder.glob("*.yaml")))
         raise UsageError(f"app = {name!r}: must be one of {known} on Kubernetes")
-    objects = manifests.read(path)
     entries = [o for o in objects if o["kind"] == "Service" and note(o, "entry") == "true"]
     if len(entries) != 1:
         raise UsageError(f"{path}: exactly one Service must carry the annotation {NOTE}entry: 'true'")

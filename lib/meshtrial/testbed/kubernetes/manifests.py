@@ -86,6 +86,12 @@ def in_namespace(manifest: Json, namespace: str) -> None:
 
 
 @patch
+def rewritten(manifest: Json, old: str, new: str) -> None:
+    """Replace a text wherever it is part of a value."""
+    _rewrite(manifest, old, new)
+
+
+@patch
 def labelled(manifest: Json, labels: Mapping[str, str]) -> None:
     """Label the object and its pods."""
     manifest["metadata"].setdefault("labels", {}).update(labels)

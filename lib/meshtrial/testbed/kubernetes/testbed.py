@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from meshtrial import waiting
+from meshtrial.design.generated import systems_of
 from meshtrial.design.load import Load
 from meshtrial.design.study import APP_NAME, Study, Treatment
 from meshtrial.envoy.tokens import Tokens, make_tokens
@@ -81,6 +82,7 @@ class KubernetesTestbed:
 
     def __init__(self, options: Mapping[str, Any] | None = None, owner_id: str = "") -> None:
         self.options = KubernetesOptions.read(options or {})
+        self._systems = systems_of(options or {})
         self.meshes = find_meshes(self.options)
         self.cluster = Cluster(self.options.kubeconfig, self.options.context, self.options.api_patience_s)
         self.charts = Charts(self.options)
@@ -488,7 +490,7 @@ class KubernetesTestbed:
     def _render(
         self, treatment: Treatment, load: Load, app: str, namespace: str, tokens: Tokens, nodes: NodeAssignment
     ) -> workload.Rendered:
-        described, mesh = read_app(self.options, app, load.protocols), self.mesh_for(treatment)
+        described, mesh = read_app(self.options, app, load.protocols, self._systems), self.mesh_for(treatment)
         named = self.charts.named(mesh) if mesh is not None else None
         options = self.options
         setup = workload.Setup(options, namespace, treatment, load, described, named, tokens, nodes.load, nodes.app)

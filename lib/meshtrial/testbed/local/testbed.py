@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from meshtrial import native
-from meshtrial.design.generated import systems_of
+from meshtrial.design.generated import system_of_app, systems_of
 from meshtrial.design.load import Load
-from meshtrial.design.study import Study, Treatment, is_system
-from meshtrial.design.system import System
-from meshtrial.errors import MeshtrialError, UsageError
+from meshtrial.design.study import Study, Treatment
+from meshtrial.errors import MeshtrialError
 from meshtrial.testbed.base import Block, MachineUse
 from meshtrial.testbed.local import apps, host, idle, others, proc, tiers, versions
 from meshtrial.testbed.local.dataplanes import check, data_plane, tools_of
@@ -55,7 +54,7 @@ class LocalTestbed:
         for app, load in itertools.product(used_apps, study.loads):
             app.require(load)
         for app in used_apps:
-            self._system(app.name)
+            system_of_app(self._systems, app.name)
         for treatment, load in itertools.product(study.treatments, study.loads):
             check(treatment, load, study.app)
         for treatment in study.treatments:
@@ -113,14 +112,8 @@ class LocalTestbed:
         version = versions.of(treatment, self._versions)
         used = apps.app(treatment.app or app)
         used.require(load)
-        spec = Spec(treatment, load, used, self._options, version, self._system(used.name))
+        spec = Spec(treatment, load, used, self._options, version, system_of_app(self._systems, used.name))
         return LocalDeployment(spec, idle.beside(data_plane(treatment, app).start))
-
-    def _system(self, app: str) -> System | None:
-        """Return the system that an application is; None for another application, UsageError if the plan lacks it."""
-        if is_system(app) and app not in self._systems:
-            raise UsageError(f"app {app}: generated systems belong to the study prediction, whose plan holds them")
-        return self._systems.get(app)
 
     @functools.cached_property
     def _versions(self) -> Mapping[str, versions.Version]:
