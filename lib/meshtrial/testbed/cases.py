@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from meshtrial.envoy.tokens import Tokens
+from meshtrial.envoy.keys import Tokens
 
 Codes = tuple[int, ...]
 

@@ -14,7 +14,7 @@ from typing import Any
 from meshtrial.design.load import ChangesUnderLoad, Load
 from meshtrial.design.study import Treatment
 from meshtrial.envoy.bootstrap import jwt_filters
-from meshtrial.envoy.tokens import AUDIENCE, ISSUER, Tokens
+from meshtrial.envoy.keys import AUDIENCE, ISSUER, Tokens
 from meshtrial.errors import UsageError
 from meshtrial.load.generators import Target
 from meshtrial.testbed import sampled

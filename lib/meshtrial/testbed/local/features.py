@@ -20,8 +20,7 @@ from meshtrial.design.load import Load
 from meshtrial.design.study import Treatment
 from meshtrial.envoy import bootstrap as envoy
 from meshtrial.envoy.bootstrap import Json, Proxy, ext_authz_filter, jwt_filters
-from meshtrial.envoy.pki import write_private
-from meshtrial.envoy.tokens import AUDIENCE, ISSUER, Tokens, make_tokens
+from meshtrial.envoy.keys import AUDIENCE, ISSUER, Tokens, make_tokens, write_private
 from meshtrial.errors import UsageError
 from meshtrial.records.schema import Proof
 from meshtrial.testbed import sampled
