@@ -25,7 +25,7 @@ from meshtrial.testbed.kubernetes.meshdata import PROTOCOLS, Enrolment, Feature,
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
-from meshtrial.testbed.sampled import least_requests
+from meshtrial.testbed.proving import least_requests
 
 MESHES = {name: mesh for name, mesh in find_meshes(KubernetesOptions()).items() if not mesh.reference}
 LOAD = FixedRate(rps=50, connections=4, duration_s=3, warmup_s=1)
