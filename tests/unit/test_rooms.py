@@ -40,7 +40,7 @@ ROOMS = (
         "prediction",
     ),  # results from elsewhere; blocks for a margin; costs of a system of one's own
     ("api", "commands"),  # what notebooks use; what the command line offers
-    ("explore", "cli", "native.__main__"),  # widgets over what notebooks use
+    ("cli", "native.__main__"),
     ("__main__",),
 )
 LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}

@@ -1,4 +1,4 @@
-"""The static web site: pages, what it knows of them, and what it refuses. Reports here only say verdicts as real ones do."""
+"""The static web site: its pages, what it knows of them, and what it refuses; reports here have a seal only."""
 
 import dataclasses
 import hashlib
