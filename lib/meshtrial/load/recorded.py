@@ -18,8 +18,7 @@ from meshtrial.errors import UsageError
 from meshtrial.load import histogram, quantiles
 from meshtrial.load.accesslog import CLOCK_S, read_access_log
 from meshtrial.load.files import LONGEST_S, InputFileError, read_bytes
-from meshtrial.load.result import ExportedHistogram, FortioResult, read_result
-from meshtrial.load.settings import LoadSettings
+from meshtrial.load.result import ExportedHistogram, FortioResult, LoadSettings, read_result
 
 LONGEST_RUN_S = 1e8  # three years, longer than any run
 _FASTEST_RPS = 1e8  # more than a generator on one machine sends
