@@ -15,23 +15,66 @@ from unit.kubernetes.fakeapi import FakeApi
 from meshtrial.errors import MissingToolError, TestbedError, UsageError
 from meshtrial.testbed.kubernetes.client import Cluster, ConflictError, NotFoundError, is_transient
 
+SERVER = "https://127.0.0.1:9"  # nobody listens there
+PLUGIN = {"apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never"}
 
-def kubeconfig_of(path: Path, server: str, **user: str) -> str:
-    data = {
+
+def config(
+    server: str = SERVER,
+    cluster: object = None,
+    user: object = None,
+    names: tuple[str, str] = ("c", "u"),
+    **more: object,
+) -> dict[str, object]:
+    return {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "c", "cluster": {"server": server}}],
-        "users": [{"name": "u", "user": user}],
-        "contexts": [{"name": "there", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "there",
+        "clusters": [{"name": "c", "cluster": cluster or {"server": server}}],
+        "users": [{"name": "u", "user": {"token": "t"} if user is None else user}],
+        "contexts": [{"name": "ctx", "context": dict(zip(("cluster", "user"), names, strict=True))}],
+        "current-context": "ctx",
+        **more,
     }
-    path.write_text(yaml.safe_dump(data))
-    return str(path)
 
 
 @pytest.fixture
-def kubeconfig(tmp_path: Path) -> str:
-    return kubeconfig_of(tmp_path / "config", "http://127.0.0.1:9")  # nobody listens there
+def written(tmp_path: Path) -> Path:
+    (tmp_path / "no.pem").write_text("no certificate")
+    return tmp_path / "config"
+
+
+@pytest.fixture
+def kubeconfig(written: Path) -> str:
+    written.write_text(yaml.safe_dump(config()))
+    return str(written)
+
+
+class _Recording(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.0"
+
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)  # type: ignore[attr-defined]
+        self.server.authorization = self.headers.get("Authorization")  # type: ignore[attr-defined]
+        self.send_response_only(200)
+        if self.server.date:  # type: ignore[attr-defined]
+            self.send_header("Date", self.server.date)  # type: ignore[attr-defined]
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def listening() -> Iterator[http.server.HTTPServer]:
+    """A server that notes what it is asked: a path where it is the API server, a whole URL where it is a proxy."""
+    with http.server.HTTPServer(("127.0.0.1", 0), _Recording) as server:
+        server.asked, server.date = [], ""  # type: ignore[attr-defined]
+        thread = threading.Thread(target=server.serve_forever, args=[0.01])
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
 
 
 def test_wrong_context_names_those_that_are_there(kubeconfig: str):
@@ -61,7 +104,7 @@ def test_a_server_that_was_never_heard_is_not_waited_for_as_long(
         with contextlib.suppress(TestbedError):
             cluster.call("get", before, patience_s=0)
     began = clock.now
-    with refused(TestbedError, names=["http://127.0.0.1:9", "there"]):
+    with refused(TestbedError, names=[SERVER, "ctx"]):
         cluster.call("get", refuse)
     assert waited_s <= clock.now - began <= waited_s + 1
 
@@ -105,81 +148,30 @@ def test_a_kubelet_is_asked_itself_where_the_way_through_the_api_server_was_not_
             api.kubelet("n1", "/stats/summary")
 
 
-class _Dated(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.0"
-
-    def do_GET(self) -> None:
-        self.server.authorization = self.headers.get("Authorization")  # type: ignore[attr-defined]
-        self.send_response_only(200)
-        if self.server.date:  # type: ignore[attr-defined]
-            self.send_header("Date", self.server.date)  # type: ignore[attr-defined]
-        self.end_headers()
-        self.wfile.write(b"{}")
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.mark.parametrize("date", ["Sun, 22 Nov 2026 18:00:45 GMT", ""])
-def test_the_servers_clock_is_its_own_not_this_machines(tmp_path: Path, date: str):
-    with http.server.HTTPServer(("127.0.0.1", 0), _Dated) as server:
-        server.date = date  # type: ignore[attr-defined]
-        thread = threading.Thread(target=server.handle_request)
-        thread.start()
-        address = f"http://127.0.0.1:{server.server_port}"
-        cluster = Cluster(kubeconfig_of(tmp_path / "config", address))
-        if date:
-            assert cluster.server_time() == 1795370445
-        else:
-            with refused(TestbedError):
-                cluster.server_time()
-        thread.join()
+def test_the_servers_clock_is_its_own_not_this_machines(written: Path, listening, date: str):
+    listening.date = date
+    written.write_text(yaml.safe_dump(config(f"http://127.0.0.1:{listening.server_port}")))
+    cluster = Cluster(str(written))
+    if date:
+        assert cluster.server_time() == 1795370445
+    else:
+        with refused(TestbedError):
+            cluster.server_time()
 
 
 @pytest.mark.parametrize("user", [{}, {"token": "secret"}], ids=["nobody", "token"])
 @pytest.mark.parametrize("at_another_host", [False, True])
-def test_an_answer_is_read_from_the_server_that_is_named(tmp_path: Path, at_another_host: bool, user: dict[str, str]):
-    with http.server.HTTPServer(("127.0.0.1", 0), _Dated) as server:
-        server.timeout = 10
-        server.date = ""  # type: ignore[attr-defined]
-        thread = threading.Thread(target=server.handle_request)
-        thread.start()
-        address = f"http://127.0.0.1:{server.server_port}"
-        api_server = "http://127.0.0.1:9" if at_another_host else address
-        cluster = Cluster(kubeconfig_of(tmp_path / "config", api_server, **user))
-        assert cluster.request("GET", "/version", host=address if at_another_host else "") == b"{}"
-        thread.join()
-        assert server.authorization == ("Bearer secret" if user else None)  # type: ignore[attr-defined]
+def test_an_answer_is_read_from_the_server_that_is_named(
+    written: Path, listening, at_another_host: bool, user: dict[str, str]
+):
+    address = f"http://127.0.0.1:{listening.server_port}"
+    written.write_text(yaml.safe_dump(config(SERVER if at_another_host else address, user=user)))
+    assert Cluster(str(written)).request("GET", "/version", host=address if at_another_host else "") == b"{}"
+    assert listening.authorization == ("Bearer secret" if user else None)
 
 
 # --- kubeconfigs ------------------------------------------------------------------------------------------------------
-
-SERVER = "https://127.0.0.1:9"  # nobody listens there
-PLUGIN = {"apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never"}
-
-
-def config(
-    server: str = SERVER,
-    cluster: object = None,
-    user: object = None,
-    names: tuple[str, str] = ("c", "u"),
-    **more: object,
-) -> dict[str, object]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "c", "cluster": cluster or {"server": server}}],
-        "users": [{"name": "u", "user": user or {"token": "t"}}],
-        "contexts": [{"name": "ctx", "context": dict(zip(("cluster", "user"), names, strict=True))}],
-        "current-context": "ctx",
-        **more,
-    }
-
-
-@pytest.fixture
-def written(tmp_path: Path) -> Path:
-    (tmp_path / "no.pem").write_text("no certificate")
-    return tmp_path / "config"
 
 
 def exec_plugin(command: str, *args: str) -> dict[str, object]:
@@ -238,29 +230,6 @@ def test_a_path_is_one_file_whatever_its_name_holds(tmp_path: Path):
     path.parent.mkdir()
     path.write_text(yaml.safe_dump(config()))
     assert Cluster(str(path)).server == SERVER
-
-
-class _Ok(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.server.asked.append(self.path)  # type: ignore[attr-defined]
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(b"{}")
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def listening() -> Iterator[http.server.HTTPServer]:
-    """A server that notes what it is asked: a path where it is the API server, a whole URL where it is a proxy."""
-    with http.server.HTTPServer(("127.0.0.1", 0), _Ok) as server:
-        server.asked = []  # type: ignore[attr-defined]
-        thread = threading.Thread(target=server.serve_forever, args=[0.01])
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
 
 
 @pytest.mark.parametrize("name", ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"])
