@@ -49,9 +49,8 @@ def data() -> StudyData:
 
 
 @pytest.fixture(scope="session")
-def other(tmp_path_factory) -> StudyData:
-    packed = next(SAMPLES.glob("ambient_vs_no_mesh-*.zip"))
-    return read_study(StudyStore.open(unpack(packed, tmp_path_factory.mktemp("unpacked"))))
+def other(sample) -> StudyData:
+    return sample("ambient_vs_no_mesh-20261126T074118Z-ea4186cf")
 
 
 @pytest.fixture
