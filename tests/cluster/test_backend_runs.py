@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,14 +16,6 @@ from meshtrial.errors import UsageError
 from meshtrial.load.ingest import ingest
 from meshtrial.run.stage import usage_responses
 from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
-
-
-@pytest.fixture(scope="module")
-def bed(cluster: Cluster) -> Iterator[KubernetesTestbed]:
-    """One session for all runs; Istio stays installed between those that use it."""
-    with bed_on(cluster, mesh_reinstall="once") as made:
-        yield made
-    assert owned_namespaces(cluster) == []
 
 
 def test_preflight_finds_nothing_missing(bed: KubernetesTestbed):

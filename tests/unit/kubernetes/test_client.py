@@ -128,16 +128,20 @@ def test_what_is_a_blink():
 
 
 @pytest.mark.parametrize(
-    ("proxied", "asked"),
-    [(True, "/api/v1/nodes/n1/proxy/stats/summary"), (False, "https://10.0.0.1:10250/stats/summary")],
+    ("proxied", "address", "asked"),
+    [
+        (True, "10.0.0.1", "/api/v1/nodes/n1/proxy/stats/summary"),
+        (False, "10.0.0.1", "https://10.0.0.1:10250/stats/summary"),
+        (False, "fd00::1", "https://[fd00::1]:10250/stats/summary"),
+    ],
 )
 def test_a_kubelet_is_asked_itself_where_the_way_through_the_api_server_was_not_given(
-    monkeypatch: pytest.MonkeyPatch, proxied: bool, asked: str
+    monkeypatch: pytest.MonkeyPatch, proxied: bool, address: str, asked: str
 ):
     api = FakeApi()
     api.kubelets = None
     monkeypatch.setattr(api, "allowed", lambda verb, resource: proxied and (verb, resource) == ("get", "nodes/proxy"))
-    api.add("/api/v1/nodes/n1", {"status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]}})
+    api.add("/api/v1/nodes/n1", {"status": {"addresses": [{"type": "InternalIP", "address": address}]}})
     for path in ("/stats/summary", "/api/v1/nodes/n1/proxy/stats/summary"):
         api.add(path, {"node": {}})
     assert '"node"' in api.kubelet("n1", "/stats/summary")
