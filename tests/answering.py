@@ -10,7 +10,7 @@ from threading import Thread
 from urllib.parse import parse_qs, urlsplit
 
 from meshtrial import paths
-from meshtrial.envoy.pki import Identity
+from meshtrial.envoy.keys import Identity
 
 RECORDED = paths.CHECKOUT / "tests" / "fixtures" / "prometheus"
 NOTHING = {"status": "success", "data": {"resultType": "vector", "result": []}}

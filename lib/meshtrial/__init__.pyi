@@ -6,6 +6,8 @@ from meshtrial.api import tables as tables
 from meshtrial.api.comparison import Comparison as Comparison
 from meshtrial.api.comparison import compare as compare
 from meshtrial.api.comparison import compare_table as compare_table
+from meshtrial.api.explore import Explorer as Explorer
+from meshtrial.api.explore import explore as explore
 from meshtrial.api.prediction import PredictedSystem as PredictedSystem
 from meshtrial.api.prediction import predict as predict
 from meshtrial.api.study import RecordedStudy as RecordedStudy
@@ -15,8 +17,6 @@ from meshtrial.api.study import recorded_studies as recorded_studies
 from meshtrial.api.study import run as run
 from meshtrial.api.study import run_notebook as run_notebook
 from meshtrial.errors import MeshtrialError as MeshtrialError
-from meshtrial.explore.app import Explorer as Explorer
-from meshtrial.explore.app import explore as explore
 from meshtrial.paths import CHECKOUT as CHECKOUT
 from meshtrial.stats.power import blocks_for_difference as blocks_for_difference
 from meshtrial.stats.power import blocks_for_equivalence as blocks_for_equivalence

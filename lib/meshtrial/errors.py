@@ -82,8 +82,9 @@ class GateError(MeshtrialError):
 
 @contextmanager
 def writing(path: Path, kind: type[MeshtrialError] = RecordError) -> Iterator[None]:
-    """Convert an OSError while a file or folder is written into an error of this kind."""
+    """Create the folder in which ``path`` is written, and convert an OSError into an error of this kind."""
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
         raise kind(f"{path}: cannot be written ({error.strerror}); check permissions and free space") from None

@@ -1,13 +1,13 @@
 """Studies on a real Kubernetes: the test cluster of tests/testcluster, or one of the user's own (``owncluster``).
 
-Fixtures: those of ``testcluster.plugin``, ``ground`` and ``require_mesh``.
+Fixtures: those of ``testcluster.plugin``, ``ground``, ``require_mesh`` and ``bed``.
 """
 
 from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,9 @@ from owncluster import OWN_KUBECONFIG, own_kubeconfig  # noqa: E402
 
 if TYPE_CHECKING:
     from ground import Ground
+    from testcluster import Cluster
+
+    from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -83,3 +86,13 @@ def ground(request: pytest.FixtureRequest) -> Ground:
 def require_mesh(ground: Ground) -> Callable[[str], None]:
     """Return what a test calls first: ``require_mesh("kuma")`` skips it by name where Kuma's images are not."""
     return ground.require
+
+
+@pytest.fixture(scope="module")
+def bed(cluster: Cluster) -> Iterator[KubernetesTestbed]:
+    """One session for all runs of a file; a mesh stays installed between those that use it."""
+    from test_backend_support import bed_on, owned_namespaces  # slow to import, too
+
+    with bed_on(cluster, mesh_reinstall="once") as made:
+        yield made
+    assert owned_namespaces(cluster) == []

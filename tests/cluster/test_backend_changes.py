@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ground import Ground
-from test_backend_support import bed_on, designed, executed, owned_namespaces
-from testcluster import Cluster
+from test_backend_support import designed, executed
 
 from meshtrial.design.study import Gates, Study, Treatment
 from meshtrial.records.schema import RunRecord
@@ -18,14 +16,6 @@ from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
 
 # A control plane that gets a tenth of two cores takes its time, and is no mesh's number.
 SHORT = {"backend": "kubernetes", "rps": 50, "connections": 4, "warmup_s": 1, "change_every_s": 10, "cycles": 1}
-
-
-@pytest.fixture(scope="module")
-def bed(cluster: Cluster) -> Iterator[KubernetesTestbed]:
-    """One session for all runs; a mesh stays installed between those that use it."""
-    with bed_on(cluster, mesh_reinstall="once") as made:
-        yield made
-    assert owned_namespaces(cluster) == []
 
 
 def changed(treatment: str, **given: Any) -> Study:

@@ -1,13 +1,12 @@
 """Restarts under load on the cluster: of the application, of node agents, of a control plane, by rolling their pods."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ground import Ground
-from test_backend_support import bed_on, designed, executed, owned_namespaces
+from test_backend_support import designed, executed, owned_namespaces
 from testcluster import Cluster
 
 from meshtrial.design.study import Gates, Study, Treatment
@@ -18,14 +17,6 @@ from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
 # A pod with a sidecar takes up to half a minute to come and to go on a machine that also carries the cluster.
 SHORT = {"backend": "kubernetes", "rps": 50, "connections": 4, "duration_s": 60, "warmup_s": 1}
 WINDOW = {"restart_at_s": 5, "around_s": 45}
-
-
-@pytest.fixture(scope="module")
-def bed(cluster: Cluster) -> Iterator[KubernetesTestbed]:
-    """One session for all runs; a mesh stays installed between those that use it."""
-    with bed_on(cluster, mesh_reinstall="once") as made:
-        yield made
-    assert owned_namespaces(cluster) == []
 
 
 def rollout(treatment: str, **given: Any) -> Study:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from building import built
+import building
 from testcluster import REGISTRY, Cluster, ClusterError
 
 from meshtrial.design.generated import sealed_systems
@@ -200,33 +200,14 @@ def bed_on(cluster: Cluster, systems: Mapping[str, System] | None = None, **more
 
 def study(name: str, *treatments: str, load: Load = LOAD, app: str = "echo") -> Study:
     """A study of these treatments."""
-    parsed = tuple(Treatment.parse(t) for t in treatments)
-    return Study(
-        name=name,
-        title=name,
-        question="?",
-        backend="kubernetes",
-        app=app,
-        treatments=parsed,
-        baseline=parsed[0],
-        loads=(load,),
-        primary=(),
-        margins={},
-        blocks=1,
-        seed=1,
-        correction="max-t",
-        scales={},
-        own_failures="ranked",
-        deployment_mode="sequential",
-        sessions=1,
-        session_gap_s=0.0,
-        stopping={"rule": "fixed", "n": 1},
-    )
+    more = {"correction": "max-t", "own_failures": "ranked", "stopping": {"rule": "fixed", "n": 1}}
+    given = {"title": name, "question": "?", "backend": "kubernetes", "app": app, "loads": (load,)}
+    return building.study(treatments, 1, 1, name=name, primary=(), margins={}, **given, **more)
 
 
 def designed(name: str, given: Mapping[str, Any], **changed: Any) -> Study:
     """A study of ours with these parameters, and what a test changes of it besides."""
-    return replace(built(name, **{"seed": 0} | given), **changed)
+    return replace(building.built(name, **{"seed": 0} | given), **changed)
 
 
 def executed(bed: KubernetesTestbed, study: Study, folder: Path) -> StudyStore:

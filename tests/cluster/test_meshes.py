@@ -34,7 +34,7 @@ from meshtrial.testbed.kubernetes.meshdata import PROTOCOLS, Enrolment, Feature,
 from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
-from meshtrial.testbed.sampled import least_requests
+from meshtrial.testbed.proving import least_requests
 
 NO_IMAGE = {"agentgateway"}  # features whose proxy is in no package registry and no folder of meshes
 MESHES = {
@@ -217,7 +217,7 @@ def test_case(standing: Installation, case: Case, tmp_path: Path):
 
 
 # Studies of single hops under every mesh, at 500 and at 200 requests per second.
-SINGLE_HOPS = ("mesh_comparison-20261125T022942Z-a6e76e54.zip", "mesh_comparison-20261126T023809Z-4289d2f7.zip")
+SINGLE_HOPS = ("mesh_comparison-20261125T022942Z-a6e76e54.tar.xz", "mesh_comparison-20261126T023809Z-4289d2f7.tar.xz")
 WINDOW_S = 10
 
 

@@ -35,10 +35,13 @@ ROOMS = (
     ("testbed",),  # what a backend offers (testbed.base)
     ("testbed.local", "testbed.kubernetes", "inference"),  # the backends; records to verdicts
     ("run", "report"),  # plan to records; records to pages
-    # Results from elsewhere; blocks for a margin; costs of a system of one's own; studies as a web site.
-    ("compare", "planning", "prediction", "site"),
+    (
+        "compare",
+        "planning",
+        "prediction",
+    ),  # results from elsewhere; blocks for a margin; costs of a system of one's own
     ("api", "commands"),  # what notebooks use; what the command line offers
-    ("explore", "cli", "native.__main__"),  # widgets over what notebooks use
+    ("cli", "native.__main__"),
     ("__main__",),
 )
 LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}

@@ -18,8 +18,7 @@ from __future__ import annotations
 from inspect import isfunction
 from typing import TYPE_CHECKING
 
-from meshtrial.api.bind import of_record, of_study
-from meshtrial.api.study import RecordedStudy
+from meshtrial.api.study import RecordedStudy, of_record, of_study
 from meshtrial.prediction.accuracy import accuracy_figure
 from meshtrial.report import figures as drawn
 from meshtrial.report.figure import Figure

@@ -17,7 +17,7 @@ from meshtrial.api.study import RecordedStudy
 from meshtrial.report import Fragment
 from meshtrial.report.figure import Figure
 from meshtrial.report.markup import Displayable, Form
-from meshtrial.report.tables.first_screen import first_screen
+from meshtrial.report.tables.headline import first_screen
 from meshtrial.vocabulary import BETWEEN
 
 __all__ = ["Section", "every_run", "latency", "method", "resources", "validity", "verdict"]

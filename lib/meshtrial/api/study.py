@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import polars as pl
 
@@ -16,6 +18,7 @@ from meshtrial.records.columns import FRAMES, REQUESTS, RESPONSES, RUNS, frame_o
 from meshtrial.records.dataset import StudyData, subset
 from meshtrial.records.listing import listing
 from meshtrial.records.store import StudyStore
+from meshtrial.report.marking import marked
 from meshtrial.run.trial import Trial
 
 
@@ -347,3 +350,39 @@ def columns(frame: str) -> pl.DataFrame:
         schema=["name", "type", "unit", "meaning"],
         orient="row",
     )
+
+
+# --- functions of a record, for recorded studies ----------------------------------------------------------------------
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def of_study(function: Callable[Concatenate[StudyData, P], R]) -> Callable[Concatenate[RecordedStudy, P], R]:
+    """Return the function for a recorded study; ``help()`` and type checkers see its own parameters."""
+
+    def call(study: RecordedStudy, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return marked(function(study.data, *args, **kwargs), study.after_the_fact)
+
+    return _like(function, call)
+
+
+def of_record(function: Callable[Concatenate[StudyData, P], R]) -> Callable[Concatenate[RecordedStudy, P], R]:
+    """Return the function for the declared analysis of a recorded study, without any re-analysis after the fact."""
+
+    def call(study: RecordedStudy, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return function(study.recorded, *args, **kwargs)
+
+    return _like(function, call)
+
+
+def _like(
+    function: Callable[Concatenate[StudyData, P], R], call: Callable[Concatenate[RecordedStudy, P], R]
+) -> Callable[Concatenate[RecordedStudy, P], R]:
+    functools.update_wrapper(call, function)
+    call.__doc__ = (function.__doc__ or "").replace("data : StudyData", "study : RecordedStudy")
+    signature = inspect.signature(function)
+    first, *rest = signature.parameters.values()
+    study = first.replace(name="study", annotation="RecordedStudy", kind=inspect.Parameter.POSITIONAL_ONLY)
+    call.__dict__["__signature__"] = signature.replace(parameters=[study, *rest])
+    return call

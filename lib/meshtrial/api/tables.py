@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 from numpy.random import default_rng
 
 from meshtrial import stats
-from meshtrial.api.bind import of_record, of_study
-from meshtrial.api.study import RecordedStudy
+from meshtrial.api.study import RecordedStudy, of_record, of_study
 from meshtrial.inference.between import compare, differences
 from meshtrial.inference.instrument import recorded_noise_logs
 from meshtrial.prediction.accuracy import accuracy_table

@@ -101,7 +101,6 @@ def _write(arguments: argparse.Namespace, outcome: Outcome, out: TextIO) -> None
         from meshtrial.records.store import write_json
 
         with writing(arguments.json, UsageError):
-            arguments.json.parent.mkdir(parents=True, exist_ok=True)
             write_json(arguments.json, outcome.to_dict(options))
         print(f"\nrecord  {arguments.json}", file=out)
     if arguments.html is not None:
@@ -181,6 +180,7 @@ def _studies(arguments: argparse.Namespace, out: TextIO) -> int:
     compared = between.compare(studies)
     print(table(studies, compared, between.differences(studies)).text, file=out)
     if arguments.json is not None:
-        between.write(arguments.json, studies, compared)
+        with writing(arguments.json, UsageError):
+            between.write(arguments.json, studies, compared)
         print(f"\nrecord  {arguments.json}", file=out)
     return 0

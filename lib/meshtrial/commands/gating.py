@@ -69,13 +69,13 @@ class Gate:
             print(outcome.line, file=out)
 
     def _write(self, contrasts: Contrasts, outcome: GateOutcome, title: str, out: TextIO) -> None:
-        from meshtrial.report import summary, trackers
+        from meshtrial.report import summary
 
         texts: dict[str, Callable[[], str]] = {
             "summary": lambda: summary.markdown(title, contrasts, outcome),
             "junit": lambda: summary.junit(title, outcome),
-            "benchmark_json": lambda: trackers.benchmark_json(title, contrasts),
-            "bencher": lambda: trackers.bencher(title, contrasts),
+            "benchmark_json": lambda: summary.benchmark_json(title, contrasts),
+            "bencher": lambda: summary.bencher(title, contrasts),
         }
         for name, path in self.files.items():
             _file(name.partition("_")[0], path, texts[name](), out)

@@ -66,7 +66,6 @@ def _write_series(path: Path, name: str, series: pl.DataFrame) -> tuple[Path, Pa
 
     beside = path.with_suffix(".otava.yaml")
     with writing(path, UsageError):
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, series.write_csv())
         write_text(beside, yaml.safe_dump(otava_tests(name, path.resolve(), series), sort_keys=False, width=1000))
     return path, beside

@@ -39,7 +39,6 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     print(report(data, ask, plans), file=out)
     if arguments.json is not None:
         with writing(arguments.json, UsageError):
-            arguments.json.parent.mkdir(parents=True, exist_ok=True)
             write_json(arguments.json, to_dict(data, ask, plans))
         print(f"\nrecord  {arguments.json}", file=out)
     return 0

@@ -17,7 +17,7 @@ from meshtrial.records.store import PLAN, StudyStore
 
 if TYPE_CHECKING:
     from meshtrial.records.dataset import StudyData
-    from meshtrial.site.published import Published
+    from meshtrial.report.site import Published
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -49,8 +49,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 def _publish(root: Path, chosen: list[Path], base: str, out: TextIO) -> int:
     from meshtrial.records.listing import samples
-    from meshtrial.site.pages import FEED, checked_base, refuse_foreign, write_site_index
-    from meshtrial.site.published import all_published
+    from meshtrial.report.site import FEED, all_published, checked_base, refuse_foreign, write_site_index
 
     base_url = checked_base(base) if base else ""
     refuse_foreign(root)
@@ -75,7 +74,7 @@ def _publish(root: Path, chosen: list[Path], base: str, out: TextIO) -> int:
 
 def _published(folder: Path, root: Path, out: TextIO) -> Published:
     from meshtrial.inference import read_study
-    from meshtrial.site.pages import REPORT, address, matches_records, publish
+    from meshtrial.report.site import REPORT, address, matches_records, publish
 
     with tempfile.TemporaryDirectory(prefix="meshtrial-site-") as private:
         # A packed study is unpacked into the temporary folder.

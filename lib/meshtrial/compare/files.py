@@ -21,8 +21,7 @@ from meshtrial.compare.runs import Run
 from meshtrial.errors import UsageError
 from meshtrial.load.files import CLOCK_S, InputFileError
 from meshtrial.load.recorded import Recorded, differences, merge_results
-from meshtrial.load.result import FortioResult
-from meshtrial.load.settings import LoadSettings
+from meshtrial.load.result import FortioResult, LoadSettings
 
 # Load generators of one run share these; all other relevant settings must be equal.
 _SHARED = {"rate (rps)": "requested_rps", "connections": "threads", "virtual users": "users"}

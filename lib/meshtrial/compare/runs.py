@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from meshtrial.errors import UsageError
-from meshtrial.load.settings import LoadSettings
+from meshtrial.load.result import LoadSettings
 from meshtrial.vocabulary import VerdictLabel, Warning
 
 

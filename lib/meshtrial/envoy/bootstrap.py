@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from meshtrial import network
-from meshtrial.envoy.pki import Identity
-from meshtrial.envoy.tokens import AUDIENCE, ISSUER, Tokens
+from meshtrial.envoy.keys import AUDIENCE, ISSUER, Identity, Tokens
 from meshtrial.errors import TestbedError
 
 Json = dict[str, Any]

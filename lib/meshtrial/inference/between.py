@@ -360,7 +360,6 @@ def write(path: Path, studies: Sequence[StudyData], compared: Sequence[Between])
                 "added_over_days": None if one.added_over_days is None else asdict(one.added_over_days),
             }
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, {"schema": "meshtrial.between/1", "studies": listed, "contrasts": rows})
 
 

@@ -17,8 +17,7 @@ from meshtrial.design.responses import QUANTILES
 from meshtrial.errors import UsageError
 from meshtrial.load import histogram, quantiles
 from meshtrial.load.files import CLOCK_S, LONGEST_S, InputFileError, read_bytes
-from meshtrial.load.result import ExportedHistogram, FortioResult, read_result
-from meshtrial.load.settings import LoadSettings
+from meshtrial.load.result import ExportedHistogram, FortioResult, LoadSettings, read_result
 
 LONGEST_RUN_S = 1e8  # three years, longer than any run
 _FASTEST_RPS = 1e8  # more than a generator on one machine sends

@@ -1,7 +1,7 @@
-"""fortio's result JSON as one frozen object: versions from 1.3 on, and Nighthawk's fortio export.
+"""A load generator's settings and totals, and fortio's result JSON: versions from 1.3 on, and Nighthawk's export of it.
 
-Opinion: a field that a version does not write is None, never a default, so that no guess is compared. Numbers may be
-strings, because Nighthawk writes counts that way (protobuf's JSON).
+Opinion: what a file or a version does not contain is None, never a default, so that no guess is compared. Numbers may
+be strings, because Nighthawk writes counts that way (protobuf's JSON).
 Limits: histograms keep the export's edges; :mod:`meshtrial.load.histogram` restores the original ones.
 """
 
@@ -11,10 +11,51 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from meshtrial.load.files import LONGEST_S, Fields, InputFileError, read_text
 from meshtrial.load.gotime import parse_duration_s, parse_time_ns
-from meshtrial.load.settings import LoadSettings
+
+
+def compared(label: str, *, blocking: bool = False) -> Any:
+    """Declare a setting in which files may differ: its label, and whether a difference forbids a comparison."""
+    return field(default=None, metadata={"label": label, "blocking": blocking})
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadSettings:
+    """The load of one run; None for everything that its file does not contain."""
+
+    generator: str = field(metadata={"label": "load generator", "blocking": True})  # ``fortio``, ``wrk2``, ...
+    # `fast` or `std` (fortio's two HTTP clients, never comparable with each other), `grpc`, `tcp` or `udp`.
+    client: str | None = compared("client", blocking=True)
+    version: str | None = compared("version")
+    run_type: str | None = None
+    labels: str | None = None
+    url: str | None = None
+    start_unix_ns: int | None = None  # by the wall clock
+    closed_loop: bool | None = compared("closed loop", blocking=True)  # True if it sends as fast as answers arrive
+    requested_rps: float | None = compared("rate (rps)", blocking=True)  # None for a closed loop
+    requested_duration_s: float | None = compared("duration (s)")  # None for `exactly`, or an endless run
+    exactly: int | None = compared("number of calls")
+    actual_rps: float | None = None
+    actual_duration_s: float | None = None
+    threads: int | None = compared("connections", blocking=True)  # each a closed loop of its own
+    # Only if their number was constant.
+    users: int | None = compared("virtual users", blocking=True)
+    requests: int | None = None  # sent in `actual_duration_s`
+    sent_share: float | None = None  # of the planned requests; None if it follows from the rate, or is unknown
+    uniform: bool | None = compared("uniform")
+    jitter: bool | None = compared("jitter")
+    catchup: bool | None = compared("catch-up")  # False is fortio's `-nocatchup`
+    keepalive: bool | None = compared("keep-alive", blocking=True)
+    h2: bool | None = compared("HTTP/2", blocking=True)
+    payload_bytes: int | None = compared("payload (bytes)", blocking=True)
+    timeout_s: float | None = compared("timeout (s)")
+    sockets: int | None = None  # opened, including those of fortio's warm-up call; None for gRPC
+    resolution_s: float | None = compared("histogram resolution (s)")  # fortio's `-r`
+    body_bytes: float | None = None  # mean size of an answer
+
 
 # The `generator` of a result whose calls are events of streams.
 STREAMS = "event-streams"

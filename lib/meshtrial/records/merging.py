@@ -36,18 +36,16 @@ def merge(stores: Sequence[StudyStore], target: Path) -> StudyStore:
         raise RecordError("\n".join(problems))
     if target.exists():
         raise RecordError(f"{target}: already exists; move it away, or name another folder with --out")
-    with writing(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".merging-") as private:
-            made = Path(private, target.name)
-            (made / "runs").mkdir(parents=True)
-            shutil.copyfile(first.path / PLAN, made / PLAN)
-            write_json(made / ENVIRONMENT, _environment([place for _, place in parts], [s.path.name for s, _ in parts]))
-            seal(made)
-            for store, _ in parts:
-                for folder in _whole_runs(store):
-                    shutil.copytree(folder, made / "runs" / folder.name)
-            made.rename(target)
+    with writing(target), tempfile.TemporaryDirectory(dir=target.parent, prefix=".merging-") as private:
+        made = Path(private, target.name)
+        (made / "runs").mkdir(parents=True)
+        shutil.copyfile(first.path / PLAN, made / PLAN)
+        write_json(made / ENVIRONMENT, _environment([place for _, place in parts], [s.path.name for s, _ in parts]))
+        seal(made)
+        for store, _ in parts:
+            for folder in _whole_runs(store):
+                shutil.copytree(folder, made / "runs" / folder.name)
+        made.rename(target)
     return StudyStore.open(target)
 
 

@@ -13,14 +13,11 @@ from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 from meshtrial.design.migration import RUN_1, run_of_1
-from meshtrial.design.responses import PARTS
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.typed import SHAPE_ERRORS, of_schema, read, reason
 from meshtrial.vocabulary import AFTER_THE_FACT, VerdictLabel, Warning, sentence
 
 SCHEMA = "meshtrial.run/2"
-# A trace collector is metered as well, but no response includes it.
-ROLES = (*(part.role for part in PARTS.values() if part.members == (part.role,)), "collector")
 
 
 # Run checks that a slow treatment fails by itself, and those that a slow or failing treatment does.
@@ -76,7 +73,7 @@ class ComponentUsage:
 
     # E.g. `client sidecar`.
     component: str
-    role: str  # one of `ROLES`
+    role: str  # of one of `PARTS`, or `collector`, which no response includes
     # Length of the window and CPU seconds used in it
     window_s: float
     cpu_s: float

@@ -12,7 +12,7 @@ from meshtrial.inference import read_study
 from meshtrial.records.store import StudyStore
 from meshtrial.report import tables, write_entry
 from meshtrial.report.pages import Section, write_page
-from meshtrial.site.published import SCHEMA
+from meshtrial.report.site import SCHEMA
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

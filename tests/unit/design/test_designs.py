@@ -14,7 +14,7 @@ from meshtrial.design.load import CapacitySearch
 from meshtrial.design.parameters import split_list
 from meshtrial.design.plan import make_plan
 from meshtrial.design.study import Contrast, Study
-from meshtrial.envoy.tokens import make_tokens
+from meshtrial.envoy.keys import make_tokens
 from meshtrial.errors import UsageError
 from meshtrial.stats import smallest_n
 from meshtrial.testbed.kubernetes import workload

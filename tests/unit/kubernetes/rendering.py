@@ -8,7 +8,7 @@ import yaml
 
 from meshtrial.design.load import FixedRate, Load
 from meshtrial.design.study import Treatment
-from meshtrial.envoy.tokens import make_tokens
+from meshtrial.envoy.keys import make_tokens
 from meshtrial.testbed.kubernetes import workload
 from meshtrial.testbed.kubernetes.apps import read_app
 from meshtrial.testbed.kubernetes.meshdata import Mesh

@@ -42,16 +42,6 @@ def test_counters_pushes_and_versions_are_read_at_addresses_in_brackets(asked: l
     assert asked == [f"http://[{IP}]:{rest}" for rest in ("15020/stats/prometheus", told.url, probe.url)]
 
 
-def test_a_kubelet_is_asked_at_an_address_in_brackets():
-    api = FakeApi()
-    api.kubelets = None
-    api.refused = {"nodes/proxy"}
-    api.add("/api/v1/nodes/n1", {"status": {"addresses": [{"type": "InternalIP", "address": "fd00::1"}]}})
-    api.add("/stats/summary", {"node": {}})
-    api.kubelet("n1", "/stats/summary")
-    assert api.asked[-1] == "GET https://[fd00::1]:10250/stats/summary"
-
-
 def test_services_that_nobody_calls_are_of_the_pods_family():
     slices, services = apps.unused_services(2, "trial", IP)[::2], apps.unused_services(2, "trial", IP)[1::2]
     assert {one["addressType"] for one in slices} == {"IPv6"}

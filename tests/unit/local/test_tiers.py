@@ -11,7 +11,7 @@ from refused import missing, refused
 
 from meshtrial.design.load import FixedRate
 from meshtrial.design.study import Treatment
-from meshtrial.envoy.pki import Identity
+from meshtrial.envoy.keys import Identity
 from meshtrial.errors import UsageError
 from meshtrial.testbed.local import host, tiers
 from meshtrial.testbed.local.fleet import fan_out

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from unit.conftest import record, study
+from building import record, study
 from unit.inference.recorded import study_of
 
 from meshtrial.design.load import FixedRate

@@ -6,7 +6,7 @@ import time
 import pytest
 from answering import answering
 
-from meshtrial.envoy.pki import Authority
+from meshtrial.envoy.keys import Authority
 from meshtrial.errors import MeshtrialError, UsageError
 from meshtrial.prediction.prometheus import Prometheus, read_token
 

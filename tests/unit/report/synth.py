@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import building
 import numpy as np
 import polars as pl
 
 from meshtrial.design.load import ClosedLoop, FixedRate, Load
 from meshtrial.design.plan import Plan, PlannedRun, make_plan
-from meshtrial.design.responses import QUANTILES, default_margins
-from meshtrial.design.study import Contrast, Study, Treatment
+from meshtrial.design.responses import QUANTILES
+from meshtrial.design.study import Contrast
 from meshtrial.inference import infer
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import ComponentUsage, GateResult, GeneratorRecord, Proof, RunRecord, VerdictRow
@@ -77,30 +78,20 @@ def row_of(data: StudyData, treatment: str, response: str = "latency_p50_s") -> 
 def study_data(root: Path, shape: Shape | None = None) -> StudyData:
     """Write a study's raw data below ``root`` and return it as it would be read back."""
     shape = shape or Shape()
-    treatments = tuple(Treatment.parse(name) for name in shape.treatments)
     drawn = {"seed": shape.seed, "blocks": shape.blocks}
-    study = Study(
-        name="ambient_vs_no_mesh",
+    study = building.study(
+        shape.treatments,
+        shape.blocks,
+        shape.seed,
         title="The ambient architecture against no mesh",
         question="What do node proxies, and a pair of sidecars, add to latency, CPU and memory?",
-        backend="local",
-        app="echo",
-        treatments=treatments,
-        baseline=treatments[0],
         loads=shape.loads,
         primary=PRIMARY,
-        margins=default_margins(),
-        blocks=shape.blocks,
-        seed=shape.seed,
         contrasts=tuple(Contrast(*pair) for pair in shape.contrasts),
-        correction="holm",
         scales=shape.scales,
         own_failures=shape.own_failures,
-        deployment_mode="sequential",
         sessions=shape.sessions,
-        session_gap_s=0.0,
         unit_sessions=6,
-        stopping={"rule": "fixed", "n": 10},
         options={"parameters": {"profile": "quick", **drawn, "keepalive": True, "treatments": ""}},
     )
     plan = make_plan(study)
@@ -145,7 +136,6 @@ def rewritten(data: StudyData, run: RunRecord, *columns: pl.Expr) -> Iterator[pl
         path.write_bytes(kept)
 
 
-PLANNED = ("run_id", "repetition", "load", "position", "sequence", "treatment")  # of a run, before it begins
 ENVIRONMENT = {
     "cpu_model": "Example CPU @ 2.50GHz",
     "cpus": 2,
@@ -253,13 +243,8 @@ def _run(
     started = 1795229100.0 + 8.1 * planned.sequence
     ran = (("fortio", "load", "-qps", "2000"), "1.68.1", 0, started, 6.0)
     generator = GeneratorRecord(*ran, n, n, 0, load.asked_rps, load.asked_rps, 10, 10, 1e-5, {"200": n})
-    return RunRecord(
-        **{field: getattr(planned, field) for field in PLANNED},
-        plan_sha256=plan.sha256,
-        study=plan.study.name,
-        backend="local",
-        attempt=attempt,
-        app="echo",
+    return dataclasses.replace(
+        building.record(plan, planned, responses, attempt=attempt),
         started_at="2026-11-21T02:45:00.000+00:00",
         finished_at="2026-11-21T02:45:08.000+00:00",
         start_unix_s=started + (attempt - 1) * 4,
@@ -270,8 +255,6 @@ def _run(
         gates=gates,
         usage=tuple(usage),
         versions={"fortio": "1.68.1"} | ({"envoy": "1.40.0/RELEASE"} if cpu else {}),
-        responses=responses,
-        bounds={},
         valid=not reasons,
         reasons=tuple(reasons),
     )

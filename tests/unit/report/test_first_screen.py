@@ -13,7 +13,7 @@ from meshtrial.records.listing import samples
 from meshtrial.records.schema import GateResult
 from meshtrial.report import figures, frames, tables, wording
 from meshtrial.report.checks import KIND_OF, KINDS, Check, checks, limits, tally
-from meshtrial.report.tables.first_screen import first_screen
+from meshtrial.report.tables.headline import first_screen
 from meshtrial.vocabulary import Warning
 
 PRIMARY = 6  # contrasts of two treatments and three primary responses

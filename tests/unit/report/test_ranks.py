@@ -2,23 +2,20 @@
 
 import pytest
 
-from meshtrial.inference import read_study
 from meshtrial.inference.reanalysis import reanalyse
-from meshtrial.records import listing
-from meshtrial.records.store import StudyStore
 from meshtrial.report import frames, tables, wording
 from meshtrial.report.figures import answer, forest, pairs
 from meshtrial.vocabulary import BETWEEN
 
 
 @pytest.fixture(scope="module")
-def meshes():
-    return read_study(StudyStore.open(next(listing.SAMPLE.glob("mesh_comparison-*.tar.xz"))))
+def meshes(sample):
+    return sample("mesh_comparison-20261125T022942Z-a6e76e54")
 
 
 @pytest.fixture(scope="module")
-def declared():
-    return read_study(StudyStore.open(next(listing.SAMPLE.glob("feature_impact-*-df1edfcf.tar.xz"))))
+def declared(sample):
+    return sample("feature_impact-20261124T194022Z-df1edfcf")
 
 
 @pytest.fixture(scope="module")

@@ -2,15 +2,12 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
 from building import built
+from unit.inference.recorded import planned, study_of
 
-from meshtrial.design.plan import make_plan
-from meshtrial.records.dataset import RUNS_SCHEMA, StudyData
 from meshtrial.report import tables
 from meshtrial.report.tables.growth import growth_lines, growth_notes
 
@@ -18,17 +15,14 @@ CORES, BYTES = 0.004, 30 * 2**20  # a sidecar
 
 
 def recorded(make_row, blocks: int = 6, **given):
-    study = built("scale_out", blocks=blocks, **given)
-    plan, rng, rows = make_plan(study), np.random.default_rng(1), []
-    for run in plan.runs:
-        load = plan.load_of(run)
-        proxies = 3 * load.replicas * run.treatment.startswith("sidecar")
+    plan, rng = planned("scale_out", blocks=blocks, **given), np.random.default_rng(1)
+
+    def responses(run):
+        proxies = 3 * plan.load_of(run).replicas * run.treatment.startswith("sidecar")
         truth = {"total_cpu_cores": 0.2 + CORES * proxies, "total_memory_bytes": 2e8 + BYTES * proxies}
-        for name, value in truth.items():
-            head = (run.run_id, run.load, run.repetition, run.position, run.sequence, run.treatment, "tiers", 1, 0.0)
-            rows.append((*head, True, True, name, value * float(np.exp(rng.normal(0, 0.02))), None))
-    table = pl.DataFrame(rows, schema=RUNS_SCHEMA, orient="row")
-    return StudyData(Path("nowhere"), plan, {}, (), table, (make_row(load=study.loads[0].label),))
+        return {name: value * float(np.exp(rng.normal(0, 0.02))) for name, value in truth.items()}
+
+    return replace(study_of(plan, responses), verdicts=(make_row(load=plan.study.loads[0].label),))
 
 
 def test_the_headline_says_what_a_hundred_endpoints_cost(make_row):

@@ -18,7 +18,7 @@ from meshtrial.compare.formats.source import Format, Source, holding
 from meshtrial.load.files import Fields
 from meshtrial.load.gotime import parse_time_ns
 from meshtrial.load.recorded import Recorded
-from meshtrial.load.settings import LoadSettings
+from meshtrial.load.result import LoadSettings
 
 _NS = 1e-9
 

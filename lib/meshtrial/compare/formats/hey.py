@@ -12,7 +12,7 @@ from meshtrial.compare.formats.latencies import Reading, Summary, of_percentiles
 from meshtrial.compare.formats.source import Format, Source, beginning, with_line
 from meshtrial.load.files import InputFileError
 from meshtrial.load.recorded import Recorded
-from meshtrial.load.settings import LoadSettings
+from meshtrial.load.result import LoadSettings
 
 _STEP_S = 1e-4
 _KEPT = 1_000_000

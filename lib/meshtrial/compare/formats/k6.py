@@ -25,7 +25,7 @@ from meshtrial.compare.formats.source import Format, Source, several_runs
 from meshtrial.load.files import Fields, InputFileError
 from meshtrial.load.gotime import parse_time_ns
 from meshtrial.load.recorded import LONGEST_RUN_S, Recorded
-from meshtrial.load.settings import LoadSettings
+from meshtrial.load.result import LoadSettings
 
 _MS = 1e-3
 _TRENDS = ("http_req_duration", "grpc_req_duration")

@@ -24,8 +24,7 @@ from meshtrial.design.responses import PERCENTILES, QUANTILES
 from meshtrial.load import quantiles
 from meshtrial.load.files import LONGEST_S, Fields, InputFileError
 from meshtrial.load.recorded import Recorded, histogram_quantiles
-from meshtrial.load.result import Bucket, ExportedHistogram
-from meshtrial.load.settings import LoadSettings
+from meshtrial.load.result import Bucket, ExportedHistogram, LoadSettings
 
 _SLACK = 1e-6
 _ROUNDED = 1e-3  # histograms round the values that they count, but not their minimum and maximum

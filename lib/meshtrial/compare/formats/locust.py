@@ -13,7 +13,7 @@ from meshtrial.compare.formats.source import Format, Source, beginning, several_
 from meshtrial.design.responses import PERCENTILES
 from meshtrial.load.files import Fields, InputFileError
 from meshtrial.load.recorded import Recorded
-from meshtrial.load.settings import LoadSettings
+from meshtrial.load.result import LoadSettings
 
 _MS = 1e-3
 _COLUMNS = r"^\"?Type\"?,\"?Name\"?,\"?Request Count\"?,\"?Failure Count"  # Locust 1.0 has quotes around them

@@ -16,7 +16,7 @@ from meshtrial.compare.formats.source import Format, Source
 from meshtrial.load.files import Fields
 from meshtrial.load.gotime import parse_duration_s, parse_time_ns
 from meshtrial.load.recorded import Recorded
-from meshtrial.load.settings import LoadSettings
+from meshtrial.load.result import LoadSettings
 
 _ID = "benchmark_http_client.request_to_response"
 _LABEL = "JSON of Nighthawk"

@@ -19,7 +19,7 @@ from meshtrial.compare.formats.latencies import (
 )
 from meshtrial.compare.formats.source import Format, Source, beginning, holding
 from meshtrial.load.recorded import Recorded
-from meshtrial.load.settings import LoadSettings
+from meshtrial.load.result import LoadSettings
 
 _DEADLINE = "aborted due to deadline"
 _COLUMNS = "request-start,DNS,DNS+dialup,Response-delay,request-duration,bytes,status"

@@ -22,7 +22,7 @@ from meshtrial.compare.formats.source import Format, Source, beginning, few, hol
 from meshtrial.load.files import InputFileError
 from meshtrial.load.gotime import parse_duration_s, parse_time_ns
 from meshtrial.load.recorded import Recorded
-from meshtrial.load.settings import LoadSettings
+from meshtrial.load.result import LoadSettings
 from meshtrial.typed import shortened
 
 _NS = 1e-9

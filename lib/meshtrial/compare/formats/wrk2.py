@@ -25,8 +25,7 @@ from meshtrial.compare.formats.source import Format, Source, with_line
 from meshtrial.design.responses import QUANTILES
 from meshtrial.load.files import InputFileError
 from meshtrial.load.recorded import Recorded
-from meshtrial.load.result import Bucket
-from meshtrial.load.settings import LoadSettings
+from meshtrial.load.result import Bucket, LoadSettings
 
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _BYTES = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5}

@@ -15,14 +15,14 @@ from meshtrial.report.tables.design import design as design
 from meshtrial.report.tables.design import method_and_limits as method_and_limits
 from meshtrial.report.tables.failures import changes as changes
 from meshtrial.report.tables.failures import restarts as restarts
-from meshtrial.report.tables.first_screen import trust as trust
-from meshtrial.report.tables.first_screen import verdict_sentence as verdict_sentence
 from meshtrial.report.tables.growth import costs_of_endpoints_and_rate as costs_of_endpoints_and_rate
 from meshtrial.report.tables.growth import growth_contrasts as growth_contrasts
 from meshtrial.report.tables.growth import marginal_costs as marginal_costs
 from meshtrial.report.tables.headline import clauses as clauses
 from meshtrial.report.tables.headline import headline as headline
 from meshtrial.report.tables.headline import headlines as headlines
+from meshtrial.report.tables.headline import trust as trust
+from meshtrial.report.tables.headline import verdict_sentence as verdict_sentence
 from meshtrial.report.tables.one_run import run_facts as run_facts
 from meshtrial.report.tables.one_run import run_gates as run_gates
 from meshtrial.report.tables.one_run import run_log as run_log

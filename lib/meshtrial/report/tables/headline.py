@@ -1,7 +1,7 @@
-"""The verdicts of a study in one sentence per load, in the words of the verdict table only.
+"""What a report shows first: a sentence on the verdicts at each load, and whether they can be trusted.
 
-A sentence is a list of lines: its opening, and a clause per treatment. This module selects verdicts and numbers;
-``templates/sentences.j2`` words them.
+A sentence has the words of the verdict table only. It is a list of lines: its opening, and a clause per treatment. This
+module selects verdicts and numbers; ``templates/sentences.j2`` words them.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from meshtrial.design.load import Load
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
 from meshtrial.report import frames, wording
-from meshtrial.report.markup import Fragment
+from meshtrial.report.checks import checks, limits, tally
+from meshtrial.report.markup import Fragment, join
 from meshtrial.report.tables.growth import growth_lines, growth_notes
 from meshtrial.report.tables.verdicts import places_line
 from meshtrial.vocabulary import RATE_FAILURES, VerdictLabel, directions
 
 # With more clauses than this over all loads, the headline covers the first primary response only.
 MOST_CLAUSES = 12
+LONG = 450  # letters of a headline that fills a phone's screen
 Lines = Sequence[Fragment | str]
 
 
@@ -151,3 +153,25 @@ def _finding(row: VerdictRow) -> Finding:
     elif word is VerdictLabel.EQUIVALENT:
         why = f"within {wording.margin_share(row) or 'the margin'}"
     return Finding(word, name if word in directions("resource") else about, why)
+
+
+# --- first screen -----------------------------------------------------------------------------------------------------
+
+
+def trust(data: StudyData) -> Fragment:
+    """Show six checks of whether the verdicts can be trusted, and the limits; warnings are in their details."""
+    results = checks(data)
+    return Fragment("trust", (*results, limits(data)), tally(results))
+
+
+def verdict_sentence(data: StudyData) -> Fragment:
+    """Show the headline and the checks."""
+    return join(headline_fragment(data), trust(data))
+
+
+def first_screen(data: StudyData) -> Fragment:
+    """The headline, the checks, and the picture of all primary contrasts beside them."""
+    from meshtrial.report.figures.forest import answer  # the other tables need no matplotlib
+
+    ahead = tally(checks(data)) if len(headline(data)) > LONG else ""
+    return Fragment("answer", headline_fragment(data), trust(data), answer(data), ahead)

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from meshtrial.envoy.pki import issuer_chain
+from meshtrial.envoy.keys import issuer_chain
 from meshtrial.errors import MissingToolError, TestbedError, UsageError
 from meshtrial.testbed.kubernetes import helm
 from meshtrial.testbed.kubernetes.manifests import Json

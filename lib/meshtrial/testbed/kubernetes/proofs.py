@@ -13,14 +13,14 @@ from typing import Any
 from meshtrial import waiting
 from meshtrial.errors import TestbedError
 from meshtrial.records.schema import Proof
-from meshtrial.testbed import sampled
-from meshtrial.testbed.cases import Case, forbidden_method, token_cases
+from meshtrial.testbed import proving
 from meshtrial.testbed.kubernetes import meshversions, probing
 from meshtrial.testbed.kubernetes.client import Cluster, Json
 from meshtrial.testbed.kubernetes.manifests import containers
 from meshtrial.testbed.kubernetes.meshdata import PROOFS, Counter, Lines, VersionProbe
 from meshtrial.testbed.kubernetes.pods import PodRef, container_names, log_of
 from meshtrial.testbed.kubernetes.workload import Rendered, Setup
+from meshtrial.testbed.proving import Case, forbidden_method, token_cases
 
 # Headers that the proxies of these meshes add to a request.
 _PROXY_HEADERS = re.compile(r"(?mi)^(x-forwarded-client-cert|x-envoy-[\w-]+|l5d-[\w-]+|x-request-id|via): .*$")
@@ -290,7 +290,7 @@ def _read(context: ProofContext, counter: Counter) -> float:
 def _share(context: ProofContext, phase: str, counter: Counter, whole: Counter) -> Proof:
     def judged() -> Proof:
         part, total = (int(_read(context, c) - context.before.get(c.name, 0.0)) for c in (counter, whole))
-        return sampled.proof(counter.name, phase, part, total, counter.percent)
+        return proving.proof(counter.name, phase, part, total, counter.percent)
 
     return waiting.until(judged, _LOG_PATIENCE_S, 0.5, lambda proof: proof.passed)
 

@@ -14,8 +14,7 @@ import yaml
 from meshtrial.design.load import Load
 from meshtrial.design.study import Treatment
 from meshtrial.envoy import bootstrap as envoy
-from meshtrial.envoy.pki import Authority, Identity, spiffe_name
-from meshtrial.envoy.tokens import Tokens
+from meshtrial.envoy.keys import Authority, Identity, Tokens, spiffe_name
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes.manifests import Json, template
 

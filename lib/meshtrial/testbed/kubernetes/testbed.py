@@ -21,7 +21,7 @@ from meshtrial import waiting
 from meshtrial.design.generated import systems_of
 from meshtrial.design.load import Load
 from meshtrial.design.study import APP_NAME, Study, Treatment
-from meshtrial.envoy.tokens import Tokens, make_tokens
+from meshtrial.envoy.keys import Tokens, make_tokens
 from meshtrial.errors import MeshtrialError, TestbedError, UsageError
 from meshtrial.testbed.base import Block, MachineUse
 from meshtrial.testbed.kubernetes import apps, helm, placement, preflight, workload

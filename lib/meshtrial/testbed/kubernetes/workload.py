@@ -14,10 +14,10 @@ from typing import Any
 from meshtrial.design.load import ChangesUnderLoad, Load
 from meshtrial.design.study import Treatment
 from meshtrial.envoy.bootstrap import jwt_filters
-from meshtrial.envoy.tokens import AUDIENCE, ISSUER, Tokens
+from meshtrial.envoy.keys import AUDIENCE, ISSUER, Tokens
 from meshtrial.errors import UsageError
 from meshtrial.load.generators import Target
-from meshtrial.testbed import sampled
+from meshtrial.testbed import proving
 from meshtrial.testbed.kubernetes import manifests, reference
 from meshtrial.testbed.kubernetes.apps import App, note
 from meshtrial.testbed.kubernetes.manifests import NOTE, Json, Patch
@@ -136,7 +136,7 @@ def render(setup: Setup) -> Rendered:
             raise UsageError(f"treatment {treatment.name}: {feature.name} is for the app {allowed}, not {app.name}")
         for counter in feature.counters:
             if counter.of:
-                sampled.check(treatment, load, counter.percent)
+                proving.check(treatment, load, counter.percent)
     if mesh is not None:
         _require_provable(setup, mesh)
     policies = manifests.patched(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from meshtrial import native
 from meshtrial.envoy.bootstrap import Json, Proxy
-from meshtrial.envoy.pki import Identity
+from meshtrial.envoy.keys import Identity
 from meshtrial.errors import TestbedError
 from meshtrial.records.schema import Proof
 from meshtrial.testbed.local import wire

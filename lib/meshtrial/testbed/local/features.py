@@ -20,17 +20,16 @@ from meshtrial.design.load import Load
 from meshtrial.design.study import Treatment
 from meshtrial.envoy import bootstrap as envoy
 from meshtrial.envoy.bootstrap import Json, Proxy, ext_authz_filter, jwt_filters
-from meshtrial.envoy.pki import write_private
-from meshtrial.envoy.tokens import AUDIENCE, ISSUER, Tokens, make_tokens
+from meshtrial.envoy.keys import AUDIENCE, ISSUER, Tokens, make_tokens, write_private
 from meshtrial.errors import UsageError
 from meshtrial.records.schema import Proof
-from meshtrial.testbed import sampled
-from meshtrial.testbed.cases import Case, forbidden_method, token_cases
+from meshtrial.testbed import proving
 from meshtrial.testbed.local import wire
 from meshtrial.testbed.local.deployment import Prover, Spec
 from meshtrial.testbed.local.fleet import Fleet, host_port
 from meshtrial.testbed.local.proofs import WRITTEN_S, growth_prover, make_keys, prove_mtls, turns_prover
 from meshtrial.testbed.local.sockets import Endpoint
+from meshtrial.testbed.proving import Case, forbidden_method, token_cases
 
 # The policy that the policy server evaluates; None for the one built into it.
 OPA_POLICY: Path | None = None
@@ -283,7 +282,7 @@ def check(treatment: Treatment, load: Load) -> None:
     if len(overlapping) > 1:
         raise UsageError(f"treatment {treatment.name}: {overlapping[0]} and {overlapping[1]} overlap; use one of them")
     for name in rates:
-        sampled.check(treatment, load, RATES[name])
+        proving.check(treatment, load, RATES[name])
     if treatment.has("least-request") and load.replicas < 2:
         raise UsageError(
             f"treatment {treatment.name}: least-request needs several copies of the app; set replicas to 2 or more"
@@ -399,7 +398,7 @@ def _share_prover(pair: Pair, percent: float) -> Prover:
 
         def proofs() -> list[Proof]:
             return [
-                sampled.proof(f"{side} spans", phase, spans - before[side][0], requests - before[side][1], percent)
+                proving.proof(f"{side} spans", phase, spans - before[side][0], requests - before[side][1], percent)
                 for side, (spans, requests) in counts().items()
             ]
 

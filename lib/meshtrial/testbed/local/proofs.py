@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from meshtrial import waiting
 from meshtrial.envoy.bootstrap import Json, Proxy
-from meshtrial.envoy.pki import Authority, Identity
+from meshtrial.envoy.keys import Authority, Identity
 from meshtrial.records.schema import Proof
 from meshtrial.testbed.local import sockets, wire
 from meshtrial.testbed.local.deployment import Prover, Spec

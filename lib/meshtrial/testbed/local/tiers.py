@@ -25,7 +25,7 @@ from typing import Any
 from meshtrial.design.load import Load
 from meshtrial.design.study import Study, Treatment
 from meshtrial.envoy.bootstrap import Proxy
-from meshtrial.envoy.pki import Identity
+from meshtrial.envoy.keys import Identity
 from meshtrial.errors import TestbedError, UsageError
 from meshtrial.records.schema import Proof
 from meshtrial.testbed.base import Facts

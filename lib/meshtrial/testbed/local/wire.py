@@ -17,7 +17,7 @@ from typing import Any
 
 from meshtrial import network
 from meshtrial.envoy.bootstrap import Json
-from meshtrial.envoy.pki import Identity
+from meshtrial.envoy.keys import Identity
 from meshtrial.errors import TestbedError
 
 _H2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"

@@ -23,8 +23,7 @@ from meshtrial.compare.formats.latencies import (
 from meshtrial.compare.formats.source import Source
 from meshtrial.design.responses import QUANTILES
 from meshtrial.load.files import InputFileError
-from meshtrial.load.result import Bucket
-from meshtrial.load.settings import LoadSettings
+from meshtrial.load.result import Bucket, LoadSettings
 
 SOURCE = Source(Path("f"), b"x")
 

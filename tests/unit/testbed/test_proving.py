@@ -6,20 +6,20 @@ from refused import refused
 from meshtrial.design.load import ClosedLoop, FixedRate, Load
 from meshtrial.design.study import Treatment
 from meshtrial.errors import UsageError
-from meshtrial.testbed import sampled
+from meshtrial.testbed import proving
 
 ONE_IN_A_HUNDRED = Treatment.parse("sidecar+tracing-1pct")
 
 
 def test_twenty_coins_may_show_anything_but_one_side_alone():
     # One side alone: 2 ** -20 is 0.95 in a million; at most one of the other: 21 times that.
-    assert sampled.bounds(20, 50) == (1, 19)
-    assert sampled.least_requests(50) == 20
-    assert sampled.bounds(19, 50) == (1, 19)  # here it may be chance
+    assert proving.bounds(20, 50) == (1, 19)
+    assert proving.least_requests(50) == 20
+    assert proving.bounds(19, 50) == (1, 19)  # here it may be chance
 
 
 def test_with_too_few_requests_none_may_be_chance():
-    assert sampled.least_requests(1) == 1375
+    assert proving.least_requests(1) == 1375
     assert 0.99**1375 <= 1e-6 < 0.99**1374
 
 
@@ -27,14 +27,14 @@ def test_with_too_few_requests_none_may_be_chance():
     ("spans", "passed"), [(0, False), (1, False), (20, True), (35, True), (200, False), (2000, False), (-3, False)]
 )
 def test_one_in_a_hundred_is_told_from_none_from_ten_and_from_all(spans: int, passed: bool):
-    proof = sampled.proof("spans", "after", spans, 2000, 1)
+    proof = proving.proof("spans", "after", spans, 2000, 1)
     assert (proof.passed, proof.observed) == (passed, str(spans))
     # Of 20 that are expected; their standard deviation is 4.4.
     assert proof.expected == "3 to 44: 1 % of 2000 requests"
 
 
 def test_no_requests_prove_nothing():
-    assert not sampled.proof("spans", "after", 0, 0, 1).passed
+    assert not proving.proof("spans", "after", 0, 0, 1).passed
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,9 @@ def test_no_requests_prove_nothing():
     ],
 )
 def test_a_load_that_can_show_it_is_taken(load: Load, percent: float):
-    sampled.check(ONE_IN_A_HUNDRED, load, percent)
+    proving.check(ONE_IN_A_HUNDRED, load, percent)
 
 
 def test_a_load_that_can_not_is_refused_before_the_study():
     with refused(UsageError):
-        sampled.check(ONE_IN_A_HUNDRED, FixedRate(450, 4, 3), 1)
+        proving.check(ONE_IN_A_HUNDRED, FixedRate(450, 4, 3), 1)

@@ -14,10 +14,10 @@ from refused import refused
 
 import meshtrial as mt
 from meshtrial import paths
+from meshtrial.api import explore as app
+from meshtrial.api.explore import TABS, Explorer, View
 from meshtrial.api.study import RecordedStudy
 from meshtrial.errors import RecordError, UsageError
-from meshtrial.explore import app
-from meshtrial.explore.app import TABS, Explorer, View
 from meshtrial.report.markup import ON_PAGE
 
 VERDICTS, ALL_RUNS, ONE_RUN, TWO = range(4)

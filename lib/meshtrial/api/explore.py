@@ -15,13 +15,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ipywidgets import HTML, Box, Button, Checkbox, Dropdown, Label, SelectionSlider, Tab, ToggleButtons, VBox
-
 from meshtrial.api import figures, tables
 from meshtrial.api.study import RecordedStudy, open_study, recorded_studies
-from meshtrial.errors import MeshtrialError, UsageError
+from meshtrial.errors import MeshtrialError, MissingToolError, UsageError
 from meshtrial.report import wording
 from meshtrial.report.markup import ON_PAGE, Displayable, Fragment, join, paragraph
+
+try:
+    from ipywidgets import HTML, Box, Button, Checkbox, Dropdown, Label, SelectionSlider, Tab, ToggleButtons, VBox
+except ModuleNotFoundError:
+    raise MissingToolError("explore needs ipywidgets, which is missing; run `make lab` in the checkout") from None
 
 Widget: TypeAlias = Any  # ipywidgets has no types
 Arguments: TypeAlias = tuple[tuple[str, Any], ...]
