@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 from refused import refused
-from unit.kubernetes.rendering import carrying, render
+from unit.kubernetes.rendering import carrying, find, render
 
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes import workload
@@ -50,6 +50,14 @@ def test_sidecars_are_like_the_other_meshes_whoever_installed_consul():
         # Its root init container is the injector's own; no account is signed on with.
         assert "runAsNonRoot" not in pod["spec"].get("securityContext", {})
         assert pod["spec"]["automountServiceAccountToken"] is False
+
+
+@pytest.mark.parametrize(("version", "limit"), [("", "2"), ("@cpu-200m", "200m"), ("@cpu-unlimited", None)])
+def test_a_version_limits_the_sidecars_of_both_sides_in_place_of_proxy_cpu(version: str, limit: str | None):
+    rendered = render(f"consul{version}+l7")
+    for name in ("echo", "load"):
+        notes = find(rendered, "Deployment", name)["spec"]["template"]["metadata"]["annotations"]
+        assert notes.get("consul.hashicorp.com/sidecar-proxy-cpu-limit") == limit
 
 
 def test_no_retries_and_no_time_outs():

@@ -50,6 +50,13 @@ def test_a_waypoint_keeps_away_from_the_generators_and_stands_where_the_applicat
     assert "affinity" not in together
 
 
+def test_an_agentgateway_takes_the_place_of_the_waypoint_with_the_limits_of_every_proxy():
+    rendered = render("istio-ambient@agentgateway+agentgateway", options=KubernetesOptions(proxy_cpu="1500m"))
+    (proxy,) = overlay(rendered)["spec"]["containers"]
+    assert (proxy["name"], proxy["resources"]["limits"]) == ("agentgateway", {"cpu": "1500m", "memory": "512Mi"})
+    assert find(rendered, "Gateway", "waypoint")["spec"]["gatewayClassName"] == "istio-agentgateway-waypoint"
+
+
 def test_a_waypoint_has_the_limits_and_workers_of_every_proxy():
     template = overlay(
         render("istio-ambient+waypoint", options=KubernetesOptions(proxy_cpu="1500m", proxy_memory="300Mi"))
