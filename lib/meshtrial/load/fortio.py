@@ -76,8 +76,8 @@ def idle(load: Load) -> GeneratorCall | None:
     """Return a call that opens the idle connections of a load and keeps them open; None if it has none.
 
     They are opened one after another, so that proxies do not pool a connection to the application for each. One request
-    opens a connection, and only the first has a second one. fortio does not keep a connection without at least two
-    requests in the time of the call, so three are due in a year.
+    opens a connection, and only the first has a second one. Over each, three are due in a year, because
+    fortio keeps a connection only if two or more are due over it.
     """
     number = load.idle_connections
     if not number:
