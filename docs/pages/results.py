@@ -4,7 +4,7 @@ import functools
 import itertools
 import re
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from meshtrial.design.changes import LABELS
@@ -17,8 +17,12 @@ from pages.samples import (
     HELD,
     MESHES,
     OBEYED,
+    PREDICTED,
     QUOTED,
+    RELEASES,
     SESSIONS,
+    SINGLE_HOPS,
+    TAILED,
     UNCALLED,
     effect_in_short,
     ratio_of,
@@ -27,12 +31,12 @@ from pages.samples import (
 from pages.tables import plain, under
 
 
-def _against_baseline(data: Any) -> list[tuple[str, ...]]:
+def _against_baseline(data: Any, responses: Sequence[str] = QUOTED) -> list[tuple[str, ...]]:
     loads = [load.label for load in data.plan.study.loads]
     baseline = data.plan.study.baseline
     rows = {(row.treatment, row.load, row.response): row for row in data.verdicts if row.baseline == baseline.name}
     return [
-        (f"`{one.name}`", *(ratio_of(rows[one.name, load, response]) for load in loads for response in QUOTED))
+        (f"`{one.name}`", *(ratio_of(rows[one.name, load, response]) for load in loads for response in responses))
         for one in data.plan.study.treatments
         if one != baseline
     ]
@@ -103,6 +107,32 @@ def _by_session(data: Any) -> list[tuple[str, ...]]:
     return made
 
 
+def _predicted(data: Any, single_hops: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return what was predicted for each generated system from studies of a single hop, and what was measured."""
+    from meshtrial.prediction.accuracy import CPU, LATENCY, accuracy
+
+    def compared(hops: Sequence[Any]) -> list[tuple[str, ...]]:
+        if len(hops) < len(single_hops):
+            return recorded(single_hops[len(hops)], lambda hop: compared([*hops, hop]))
+        found: dict[str, dict[str, Any]] = {}
+        for one in accuracy(data, hops):
+            found.setdefault(one.system, {})[one.response] = one
+        return [
+            (f"`{name}`", str(both[CPU].services), _pair(both[CPU], 1e6), _pair(both[LATENCY], 1e3))
+            for name, both in found.items()
+        ]
+
+    return compared([])
+
+
+def _pair(one: Any, scale: float) -> str:
+    """A predicted and a measured amount, and whether the predicted interval contains the measured one."""
+    from meshtrial.report import wording
+
+    values = [plain(wording.number(scale * amount.value)) for amount in (one.predicted, one.measured)]
+    return f"{' / '.join(values)} ({100 * one.error:+.0f} %{'' if one.is_inside else ', outside'})"
+
+
 def _unused(data: Any) -> list[tuple[str, ...]]:
     """Return what a thousand unused services cost with each treatment, over blocks."""
     from meshtrial.inference.scaling import UNUSED, growths
@@ -135,6 +165,8 @@ def results(text: str) -> str:
         ("## What each mesh costs", MESHES, _against_baseline),
         ("## What each feature adds", tuple(FEATURES.values()), _each_feature),
         ("## What a post-quantum key exchange costs", EXCHANGED, _against_baseline),
+        ("## Envoy from release to release", RELEASES, functools.partial(_against_baseline, responses=TAILED)),
+        ("## Predictions", PREDICTED, functools.partial(_predicted, single_hops=SINGLE_HOPS)),
         ("## What idle neighbours cost", BESIDE, _alone),
         ("## How long until a change takes effect", OBEYED, _obeyed),
         ("## What unused services cost", UNCALLED, _unused),
