@@ -50,7 +50,7 @@ def lacking(lock: Path, platform: str, python: str, folder: Path) -> str:
 
 
 def problems(lock: Path, platforms: Sequence[str], folder: Path) -> dict[str, str]:
-    """By machine and Python; all of them are asked at once, for the time goes by waiting for the index."""
+    """Return problems by machine and Python. All are checked at once, because the index takes most of the time."""
     asked = [(platform, python) for platform in platforms for python in PYTHONS]
     with ThreadPoolExecutor(len(asked)) as workers:
         found = list(workers.map(lambda one: lacking(lock, *one, folder), asked))

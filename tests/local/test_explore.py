@@ -69,7 +69,7 @@ def lab(tmp_path, monkeypatch) -> Iterator[Lab]:
 
 
 def _address(runtime: Path, server: subprocess.Popen[bytes], log: Path) -> str:
-    """What the server writes down once it listens."""
+    """Return the URL that the server writes once it listens; fail if it never does."""
     until = time.monotonic() + START_S
     while time.monotonic() < until and server.poll() is None:
         for path in runtime.glob("jpserver-*.json"):

@@ -1,7 +1,7 @@
-"""Building what the cluster runs from the Go module proxy, into the cluster home, never into the checkout.
+"""Build the cluster's programs from the Go module proxy, into the cluster home and never into the checkout.
 
-Every program is keyed by its recipe, its go.mod and its go.sum: what has not changed is not built again, and nothing
-but the stamp beside the program is asked.
+Every program is keyed by its recipe, its go.mod and its go.sum. An unchanged program is not built again; only its
+stamp is compared.
 """
 
 import fcntl

@@ -39,7 +39,7 @@ class Cluster:
         up(self.layout, self.say, owner=owner, options=options)
 
     def stop(self) -> None:
-        """Bring it down; a ClusterError says what is left. Fine when it is down already."""
+        """Bring the cluster down, if it runs; ClusterError names what remains."""
         with teardown.shielded():
             teardown.down(self.layout, self.say)
 

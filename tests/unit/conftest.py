@@ -114,7 +114,7 @@ def make_study():
 
 @pytest.fixture(scope="session")
 def sample(tmp_path_factory) -> Callable[[str], StudyData]:
-    """A packed study of the checkout by its name, unpacked and read once: it is only read."""
+    """Return a function that unpacks and reads a sample by its name, once per session; tests must not change it."""
     root = tmp_path_factory.mktemp("samples")
 
     @cache

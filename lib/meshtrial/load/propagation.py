@@ -56,8 +56,8 @@ class Propagation:
     first_s: float | None  # from the change to the first answer that followed it; None if none did
     all_s: float | None  # to the first answer after the last request that did not follow; None if the last did not
     asked: bool  # whether the state before was in force; if not, nothing was asked and both times are None
-    # Failed requests by kind that ended before the next change, including those in flight when this one came; for
-    # denials and permissions the refusals too.
+    # Failed requests by kind that ended before the next change. Those in flight at this change count, and so do the
+    # refusals of denials and permissions.
     failed: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -154,7 +154,7 @@ def from_record(
     recorded = [change.get("name") for change in changes]
     planned = [step for step in steps(load.changes, load.change_cycles) if step.name in recorded]
     if [step.name for step in planned] != recorded:
-        raise RecordError(f"its changes are not those of its plan: {', '.join(map(str, recorded))}")
+        raise RecordError(f"its changes differ from its plan: {', '.join(map(str, recorded))}")
     times = [ChangeTime(change["at_s"], change["error_s"]) for change in changes]
     found = measure(requests, [*map(AppliedChange, planned, times)], 0.0)
     # A record without `asked` was made when every change counted.

@@ -161,7 +161,7 @@ class _Counted:
             example = reading.query(f"topk(1, last_over_time({self.metric}[{reading.window}]))")
             labels = sorted({label for one in example for label in one.labels if label != "__name__"})
             raise UsageError(
-                f"{address}: {self.metric} does not say who calls whom, for which it needs {needed}; "
+                f"{address}: {self.metric} does not name caller and callee, which takes {needed}; "
                 f"its labels are {', '.join(labels)}"
             )
 

@@ -41,7 +41,7 @@ def test_a_run_in_full_with_what_is_withheld(fortio):
     assert (record.planned_requests, record.requests, record.sockets, record.connections) == (1000, 1000, 2, 2)
     assert record.start_unix_s == pytest.approx(fortio.START_NS / 1e9)
     assert "latency_p99_s" not in m.responses
-    assert "not reported for too few requests: p95, p99, p999 (p95 needs 2000, there are 1000)" in m.notes
+    assert "not reported for too few requests: p95, p99, p999 (p95 needs 2000, the run has 1000)" in m.notes
 
 
 def test_protocols_of_a_mixed_load_have_quantiles_of_their_own(fortio):
@@ -173,7 +173,7 @@ def test_a_quantile_of_a_run_is_that_of_the_requests_of_all_its_slices(fortio):
     assert "latency_p95_s" not in m.responses
     assert m.requests["slice"].unique().sort().to_list() == [0, 1]
     assert len(m.generators) == 2
-    assert "not reported for too few requests: p95, p99, p999 (p95 needs 2000, there are 1500)" in m.notes
+    assert "not reported for too few requests: p95, p99, p999 (p95 needs 2000, the run has 1500)" in m.notes
 
 
 def test_files_of_different_runs_are_refused(fortio):

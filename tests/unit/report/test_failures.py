@@ -6,7 +6,7 @@ from meshtrial.report.tables.failures import changes, failed_requests
 
 
 def with_failures(data, treatment: str, **more):
-    """The study with the first run of a treatment with_failures."""
+    """Return the study with failed requests in the first run of a treatment."""
     first = next(run for run in data.runs if run.treatment == treatment)
     reconnects = more.pop("reconnects", 0.0)
     other = replace(first, responses={**first.responses, "reconnects": reconnects}, **more)

@@ -146,7 +146,7 @@ def here(monkeypatch):
 
 @pytest.fixture
 def record(make_record, tmp_path) -> Callable[..., str]:
-    """Record a study whose runs are as a function makes them of what was planned; its folder's name."""
+    """Return a function that records a study, its runs changed by a given function, and returns the folder's name."""
 
     def made(study: Study, run: Callable[[RunRecord], RunRecord], stamp: str, there: Mapping = HERE) -> str:
         plan = make_plan(study)
