@@ -1,4 +1,4 @@
-"""Studies as notebooks build them: by their name and the parameters that are given."""
+"""Build studies as notebooks do: from a name and parameters."""
 
 from meshtrial.design.studies import study_module
 from meshtrial.design.study import Study

@@ -1,4 +1,4 @@
-"""Reports to look at: those of the recorded samples, made by the command that a reader uses."""
+"""Make reports of the recorded samples with the command that readers use."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ SAMPLE = paths.CHECKOUT / "data" / "sample"
 
 
 def samples() -> list[Path]:
-    """Every study that comes with the checkout: folders and packed files."""
+    """Return every study of the checkout: folders and packed files."""
     return sorted([*(plan.parent for plan in SAMPLE.glob("*/*/plan.json")), *SAMPLE.glob(f"*{SUFFIX}")])
 
 
@@ -37,14 +37,14 @@ def make(study: Path, folder: Path, **environment: str) -> Path:
         timeout=280,
         check=False,
     )
-    if done.returncode not in (0, 3):  # 3: some of the runs that were recorded were not valid
+    if done.returncode not in (0, 3):  # 3: some recorded runs failed a check
         raise AssertionError(f"meshtrial report {study}: {done.stderr[-2000:]}")
     (page,) = reports.glob("*-*.html")
     return page
 
 
 def make_all(studies: Sequence[Path], folder: Path) -> dict[str, Path]:
-    """The pages of several studies by name, as many at once as there are cores."""
+    """Return the pages of several studies by name, made in parallel on all cores."""
     with ThreadPoolExecutor(os.cpu_count() or 1) as workers:
         pages = workers.map(lambda study: make(study, folder / study.stem), studies)
         return {study.stem: page for study, page in zip(studies, pages, strict=True)}

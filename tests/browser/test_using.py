@@ -1,4 +1,4 @@
-"""What a reader does with a page: sort by keyboard, read it without a script, print it, make it again."""
+"""A reader uses a page: sorts by keyboard, reads it without scripts, prints it, and makes it again."""
 
 import re
 import shutil
@@ -14,7 +14,7 @@ TEXT = (
     "[...document.querySelectorAll('body *')].filter(e => !e.children.length && e.tagName !== 'SCRIPT')"
     ".map(e => e.textContent.trim()).filter(Boolean)"
 )
-MOST_STOPS = 400  # of the Tab key, until one gives up
+MOST_STOPS = 400  # presses of the Tab key before the test gives up
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def page(chromium, meshes) -> Iterator[opening.Page]:
 
 
 def column(page: opening.Page) -> list[list[float | None]]:
-    """Stored numbers of the focused heading's column, a list a group of rows."""
+    """Return the stored numbers of the focused heading's column, one list per group of rows."""
     found: list[list[float | None]] = page.evaluate(
         """() => {
             const head = document.activeElement.closest("th"), place = head.cellIndex, groups = [[]];
@@ -135,7 +135,7 @@ def test_what_scrolls_and_nothing_else_is_a_stop_of_the_tab_key(page):
 
 
 def test_the_same_records_give_the_same_page_byte_for_byte(tmp_path):
-    """Also where Python orders its sets otherwise."""
+    """The page is the same if Python orders sets differently."""
     study = next(path for path in reports.samples() if path.is_dir())
     made = []
     for seed in ("1", "2"):
