@@ -63,7 +63,7 @@ def treatment_with(mesh: Mesh, feature: Feature) -> str:
 
 
 def cases_of(mesh: Mesh) -> list[Case]:
-    """Every case of a mesh: base and features on the echo by each protocol, the base on the other applications."""
+    """Return a mesh's cases: base and features on the echo by each protocol, the base on the other applications."""
     apps = {name: (feature.apps or ("echo",))[0] for name, feature in mesh.features.items()}
     treatments = [(mesh.name, "echo"), *((treatment_with(mesh, f), apps[f.name]) for f in mesh.features.values())]
     protocols = {app: _speaks(app) for app in {app for _, app in treatments}}

@@ -1,4 +1,4 @@
-"""What the local tests share: deployments loaded and proven, short studies, gates that ask nothing of the machine."""
+"""Shared by local tests: verified and loaded deployments, short studies, checks that ignore the machine's speed."""
 
 import json
 import os

@@ -1,7 +1,7 @@
 """A real two-node Kubernetes on one Linux machine, for tests: from package registries, no Docker, no image registry.
 
-README.md says what it is and how to use it, by hand and in tests. This is all of its interface, besides the fixtures of
-``testcluster.plugin``; nothing here is imported by the library, and nothing here knows what a study is.
+README.md says what it is and how to use it, by hand and in tests. This is the whole interface, with the fixtures of
+``testcluster.plugin``. The library imports nothing from here, and this package knows nothing about studies.
 """
 
 from testcluster.handle import Cluster

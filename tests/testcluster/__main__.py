@@ -116,7 +116,7 @@ def _run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
 
 def main(argv: Sequence[str]) -> int:
     """Run one command; return its exit code."""
-    # What follows a tool's name is the tool's own: argparse would take a leading -n for itself.
+    # Arguments after a tool's name belong to the tool; argparse would parse a leading -n itself.
     own = 1 if argv and argv[0] in _TOOLS else len(argv)
     arguments = _parser().parse_args(argv[:own])
     try:
@@ -130,7 +130,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `cluster status | head` is no error
-    # Its default would leave compilers and half a cluster behind.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `cluster status | head` is not an error
+    # SIGTERM's default would leave compilers and half a cluster running.
     signal.signal(signal.SIGTERM, teardown.raise_interrupt)
     sys.exit(main(sys.argv[1:]))

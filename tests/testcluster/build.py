@@ -45,7 +45,7 @@ def _write_stamp(layout: Layout, name: str, key: str, seconds: float) -> None:
 
 
 def missing(layout: Layout) -> list[str]:
-    """Names of what a build would have to make."""
+    """Return the names of what a build would have to make."""
     return [item.name for item in (*PROGRAMS, *FILES) if not _current(layout, item)]
 
 
@@ -73,7 +73,7 @@ def _build_program(layout: Layout, go: Path, program: Program, say: Say, compile
 
 
 def _module_folder(go: Path, files: Files) -> Path:
-    """Where the Go tool unpacked a module; it is fetched if the module cache has lost it."""
+    """Return where the Go tool unpacked a module; fetch it if the module cache has lost it."""
     where = HERE / "go" / files.module
     done = subprocess.run(
         [str(go), "mod", "download", "-json", files.source],
@@ -102,7 +102,7 @@ def _copy_files(layout: Layout, go: Path, files: Files) -> None:
             shutil.copyfile(source / inside, copy)
         else:
             raise ClusterError(f"{files.source} has no {inside}: its layout changed")
-    for path in partial.rglob("*"):  # the module cache is read-only, and these are to be deleted one day
+    for path in partial.rglob("*"):  # the module cache is read-only, and these must be deletable
         path.chmod(0o755 if path.is_dir() else 0o644)
     files.adapt(partial)
     shutil.rmtree(target, ignore_errors=True)
@@ -112,7 +112,7 @@ def _copy_files(layout: Layout, go: Path, files: Files) -> None:
 
 @contextmanager
 def _lock(layout: Layout, say: Say) -> Iterator[None]:
-    """One build at a time in one home."""
+    """Allow one build at a time per home."""
     layout.home.mkdir(parents=True, exist_ok=True)
     with (layout.home / "build.lock").open("w") as lock:
         try:
@@ -143,8 +143,8 @@ def build(layout: Layout, say: Say, programs: Sequence[Program] = PROGRAMS) -> d
 def _build_all(layout: Layout, go: Path, todo: Sequence[Program], copies: Sequence[Files], say: Say) -> None:
     if todo:
         say(f"building {', '.join(program.name for program in todo)} (all of them: 15 minutes on 2 cores)")
-    # One Go build leaves cores idle while it downloads and while it links; two at a time fill the gaps. Programs of the
-    # same module follow each other, for most of the second one is then in Go's build cache.
+    # A Go build leaves cores idle while it downloads and links; two at a time fill the gaps. Programs of one module
+    # follow each other, because the later ones find most packages in Go's build cache.
     groups: dict[str, list[Program]] = {}
     for program in todo:
         groups.setdefault(program.module, []).append(program)
@@ -153,7 +153,7 @@ def _build_all(layout: Layout, go: Path, todo: Sequence[Program], copies: Sequen
         for program in group:
             _build_program(layout, go, program, say, compilers)
 
-    for abandoned in layout.home.glob("work-*"):  # by a build that was killed itself
+    for abandoned in layout.home.glob("work-*"):  # left by a build that was killed
         shutil.rmtree(abandoned, ignore_errors=True)
     with (
         tempfile.TemporaryDirectory(dir=layout.home, prefix="work-", ignore_cleanup_errors=True) as work,
@@ -163,7 +163,7 @@ def _build_all(layout: Layout, go: Path, todo: Sequence[Program], copies: Sequen
         try:
             jobs = [pool.submit(run, group) for group in groups.values()]
             jobs += [pool.submit(_copy_files, layout, go, files) for files in copies]
-            for job in as_completed(jobs):  # the first that failed is the one to tell of
+            for job in as_completed(jobs):  # report the first failure
                 job.result()
         except BaseException:
             compilers.end()

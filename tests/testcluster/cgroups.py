@@ -1,7 +1,7 @@
-"""The nodes' cgroups: one tree for each node in every hierarchy, so that a node's pods can be counted and removed.
+"""One cgroup tree per node in every hierarchy, so that a node's pods can be counted and removed.
 
-Version 1 and hybrid machines are what this was made on. Version 2 follows the same path with one hierarchy; there the
-kernel wants controllers handed down, which is undone afterwards.
+Version 1 and hybrid machines have been tested. Version 2 uses the same path with one hierarchy; there the kernel
+requires delegated controllers, which is undone afterwards.
 """
 
 import contextlib
@@ -54,7 +54,7 @@ def _controllers(tree: Hierarchy, name: str) -> set[str]:
 
 
 def reasons() -> list[str]:
-    """Why nodes could not have their cgroups here."""
+    """Return why nodes could not have their cgroups here."""
     mounted = hierarchies()
     if not mounted:
         return ["no cgroups mounted"]
@@ -74,7 +74,7 @@ def reasons() -> list[str]:
 
 
 def make(node: str) -> list[str]:
-    """Make a node's trees; return the version 2 controllers that had to be handed down for them."""
+    """Make a node's trees; return the version 2 controllers that had to be delegated for them."""
     handed = []
     two = version() == 2
     for tree in hierarchies():
@@ -84,7 +84,7 @@ def make(node: str) -> list[str]:
             for name in sorted(wanted - _controllers(tree, "cgroup.subtree_control")):
                 try:
                     (tree.path / "cgroup.subtree_control").write_text(f"+{name}")
-                except OSError as error:  # inside a container, whose own processes are in the way
+                except OSError as error:  # inside a container, whose own processes block delegation
                     reason = f"cannot hand down cgroup controller {name} from {tree.path}: {error.strerror}"
                     raise CannotRunError(reason) from None
                 handed.append(name)
@@ -99,25 +99,25 @@ def make(node: str) -> list[str]:
 
 
 def trees(nodes: Sequence[str]) -> list[Path]:
-    """The nodes' trees that exist."""
+    """Return the existing trees of nodes."""
     paths = [tree.path / f"{CGROUP_PREFIX}{node}" for tree in hierarchies() for node in nodes]
     return [path for path in paths if path.exists()]
 
 
 def members(nodes: Sequence[str]) -> set[int]:
-    """Processes that are anywhere in the nodes' trees."""
+    """Return the processes anywhere in the nodes' trees."""
     found: set[int] = set()
     for tree in trees(nodes):
         for listing in tree.rglob("cgroup.procs"):
-            with contextlib.suppress(OSError):  # it went away meanwhile, or is threaded
+            with contextlib.suppress(OSError):  # it has ended meanwhile, or is threaded
                 found.update(
                     int(word) for word in listing.read_text().split() if word != "0"
-                )  # 0: not of this pid namespace
+                )  # 0: in another pid namespace
     return found
 
 
 def remove(nodes: Sequence[str], timeout_s: float = 10) -> None:
-    """End what is in the nodes' trees and remove them; what resists is left for the caller to see."""
+    """End all processes in the nodes' trees and remove the trees; the caller sees what resists."""
     deadline = time.monotonic() + timeout_s
     while trees(nodes):
         procs.kill(members(nodes))
@@ -134,8 +134,8 @@ def remove(nodes: Sequence[str], timeout_s: float = 10) -> None:
 
 
 def take_back(controllers: Sequence[str]) -> None:
-    """Undo what :func:`make` handed down."""
+    """Undo what :func:`make` delegated."""
     for tree in hierarchies():
         for name in controllers:
-            with contextlib.suppress(OSError):  # somebody else uses it by now
+            with contextlib.suppress(OSError):  # somebody else uses it
                 (tree.path / "cgroup.subtree_control").write_text(f"-{name}")

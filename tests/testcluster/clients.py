@@ -8,7 +8,7 @@ from testcluster.settings import Layout
 
 
 def environment(layout: Layout) -> dict[str, str]:
-    """Environment for the cluster's clients: what they remember goes with the cluster, not into the user's home."""
+    """Return an environment for the cluster's clients, whose caches are removed with the cluster."""
     return os.environ | {
         "KUBECONFIG": str(layout.kubeconfig),
         "KUBECACHEDIR": str(layout.run / "kube-cache"),

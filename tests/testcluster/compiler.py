@@ -1,4 +1,4 @@
-"""The Go toolchain that builds, and the environment that it builds in."""
+"""The Go toolchain and its environment."""
 
 import os
 import re
@@ -30,7 +30,7 @@ def find_go() -> Path:
             )
     sys.path.insert(0, str(CHECKOUT / "lib"))
     try:
-        from meshtrial import native  # the checkout's, for set-up may not have installed it yet
+        from meshtrial import native  # the checkout's, because set-up may not have installed it yet
     except ImportError:
         raise ClusterError("no Go 1.26 or newer on PATH; install one, or set GO to it") from None
     finally:
@@ -53,25 +53,25 @@ def _go_version(program: str | None) -> tuple[int, ...]:
 
 
 def go_environment() -> dict[str, str]:
-    """The user's, without what would build something else."""
+    """Return the user's environment without variables that would change the build."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("GOFLAGS", "GOWORK"))}
     # local: never fetch another toolchain. CGO off: the programs must run in an image that has no C library.
     return environment | {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "", "GOWORK": "off"}
 
 
 class Compilers:
-    """The compilers that run: when one fails or somebody interrupts, none goes on."""
+    """The running compilers: when one fails or somebody interrupts, all end."""
 
     def __init__(self, work: str) -> None:
-        # Killed, Go leaves its work in GOTMPDIR. Compilers live for seconds: they collect their garbage only beyond a
-        # gigabyte, which saves them a fifth of their time.
+        # Killed, Go leaves its work in GOTMPDIR. Compilers live for seconds. They collect garbage only beyond a
+        # gigabyte, which saves a fifth of their time.
         self._environment = go_environment() | {"GOTMPDIR": work, "GOGC": "off", "GOMEMLIMIT": "1GiB"}
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
         self._ended = False
 
     def run(self, command: Sequence[str], folder: Path, output: IO[str]) -> int:
-        """Run one to its end; its exit code."""
+        """Run one to its end and return its exit code."""
         with self._lock:
             if self._ended:
                 return -signal.SIGKILL
@@ -82,7 +82,7 @@ class Compilers:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # a group of its own, with all that it starts
+                start_new_session=True,  # a process group for it and all its children
             )
             self._running.add(child)
         code = child.wait()
@@ -91,7 +91,7 @@ class Compilers:
         return code
 
     def end(self) -> None:
-        """Kill all of them; no other starts."""
+        """Kill all of them; no other can start."""
         with self._lock:
             self._ended = True
             for child in self._running:

@@ -44,14 +44,14 @@ def kill_api_server(state: State) -> None:
 
 
 def end(proc: Proc) -> None:
-    """Kill a process that we started and wait until it is gone."""
+    """Kill a process of ours and wait until it is gone."""
     if proc.alive():
         procs.kill([proc.pid])
     wait_for(f"end of {proc.name} ({proc.pid})", lambda: not proc.alive(), 10, every_s=0.02)
 
 
 def start_control_plane(layout: Layout, state: State) -> None:
-    """Start all of it; back when the API server answers."""
+    """Start the whole control plane; return when the API server answers."""
     start_daemon(layout, state, "etcd", _etcd(layout))
     start_api_server(layout, state)
     start_daemon(layout, state, "kube-controller-manager", _controller_manager(layout))
@@ -59,7 +59,7 @@ def start_control_plane(layout: Layout, state: State) -> None:
 
 
 def start_daemon(layout: Layout, state: State, name: str, command: Sequence[str | Path]) -> None:
-    """Start a part of the control plane in its namespace and write it down."""
+    """Start a part of the control plane in its namespace and record it."""
     log = layout.logs / "cluster" / f"{name}.log"
     state.procs[name] = procs.spawn(name, command, log, netns=layout.netns(CONTROL_PLANE))
     state.save()
@@ -76,7 +76,7 @@ def _etcd(layout: Layout) -> list[str | Path]:
         f"--listen-peer-urls={peer}",
         f"--initial-advertise-peer-urls={peer}",
         f"--initial-cluster=etcd={peer}",
-        "--unsafe-no-fsync",  # the data is thrown away with the cluster
+        "--unsafe-no-fsync",  # the data is deleted with the cluster
         "--log-level=warn",
     ]
 
@@ -110,7 +110,7 @@ def _api_server(layout: Layout) -> list[str | Path]:
         "--requestheader-extra-headers-prefix=X-Remote-Extra-",
         f"--proxy-client-cert-file={keys / 'front-proxy.crt'}",
         f"--proxy-client-key-file={keys / 'front-proxy.key'}",
-        # No kube-proxy runs beside the API server: webhooks are called at their pods' addresses.
+        # The API server has no kube-proxy, so it calls webhooks at their pods' addresses.
         "--enable-aggregator-routing=true",
         "--profiling=false",
     ]
@@ -128,7 +128,7 @@ def _component(layout: Layout, name: str) -> list[str | Path]:
         f"--tls-cert-file={keys / f'{name}.crt'}",
         f"--tls-private-key-file={keys / f'{name}.key'}",
         "--leader-elect=false",
-        # The defaults make 600 pods take minutes.
+        # With the defaults 600 pods take minutes.
         "--kube-api-qps=300",
         "--kube-api-burst=600",
         "--profiling=false",

@@ -1,4 +1,4 @@
-"""What a test holds in its hands: the running cluster, and the things it may do to it."""
+"""The interface of a running cluster for tests: its facts, and what tests may change."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -44,11 +44,11 @@ class Cluster:
             teardown.down(self.layout, self.say)
 
     def leftovers(self) -> list[str]:
-        """Everything of a cluster that is on this machine now."""
+        """Return everything of a cluster that is on this machine now."""
         return teardown.leftovers(self.layout)
 
     def state(self) -> State:
-        """Processes and options of the running cluster; ClusterError when none is up."""
+        """Return processes and options of the running cluster; ClusterError if none runs."""
         state = State.load(self.layout)
         if state is None:
             raise ClusterError("no cluster is up")
@@ -73,7 +73,7 @@ class Cluster:
 
     @property
     def _foreign(self) -> MeshImages:
-        """Images and charts of others' meshes that it was started with."""
+        """Return the images and charts of other projects' meshes with which it was started."""
         return MeshImages.load(self.layout)
 
     @property
@@ -88,7 +88,7 @@ class Cluster:
 
     @property
     def meshes(self) -> tuple[str, ...]:
-        """Meshes that can be installed: Istio, which is built here, and those with all images and charts there."""
+        """Return the meshes that can be installed: Istio, which is built here, and those with all images and charts."""
         return ("istio", *(name for name in MESHES if not self._foreign.lacks(name)))
 
     def mesh_verdict(self, name: str) -> tuple[bool, str]:
@@ -100,17 +100,17 @@ class Cluster:
         return self._foreign.reference(name)
 
     def mesh_archive(self, name: str) -> Path:
-        """The archive that such an image lies in, not compressed."""
+        """Return the uncompressed archive that contains such an image."""
         wanted, archives = self.mesh_image(name), map(Path, self._foreign.archives)
         return next(path for path in archives if wanted in references(path, path))
 
     @property
     def logs(self) -> Path:
-        """Logs of every component; they stay after the cluster."""
+        """Return the folder of all components' logs, which remain after the cluster."""
         return self.layout.logs / "cluster"
 
     def address(self, node: str) -> str:
-        """Address of a node: NodePorts and pods can be reached from the machine."""
+        """Return the address of a node, at which the machine reaches NodePorts and pods."""
         return node_address(node)
 
     def program(self, name: str) -> Path:
@@ -148,35 +148,35 @@ class Cluster:
         self.kubectl(*arguments, timeout_s=timeout_s + 10)
 
     def marks(self) -> list[str]:
-        """Lines about what meshes change on the nodes: pod network, its plugins, packet rules."""
+        """Return what meshes change on the nodes, as lines: pod network, its plugins, packet rules."""
         state = self.state()
         return [line for node in NODES for line in nodes.marks(self.layout, state, node)]
 
     def import_archive(self, archive: Path, *on: str) -> None:
-        """Give nodes (all, if none is named) the images of an archive that they did not start with."""
+        """Import an archive's images on nodes (all if none is named) that started without them."""
         for node in on or NODES:
             inside = ("nsenter", f"--target={self.state().procs[node].pid}", "--mount", "--")
             importing = ("ctr", "--namespace", "k8s.io", "images", "import", archive)
             procs.call([*inside, *importing], timeout_s=300)
 
     def import_runner(self, node: str) -> str:
-        """Put the image of a study that runs in its cluster, a gigabyte, on a node; its reference."""
+        """Import the image for studies inside the cluster, a gigabyte, on a node; return its reference."""
         self.import_archive(runner_archive(self.layout), node)
         return REFERENCE
 
     def kill_api_server(self) -> None:
-        """Kill the API server at once; pods run on."""
+        """Kill the API server at once; pods keep running."""
         controlplane.kill_api_server(self.state())
 
     def start_api_server(self) -> None:
-        """Start the API server again and wait until it is ready; fine when it runs."""
+        """Start the API server again, unless it runs, and wait until it is ready."""
         state = self.state()
         if not state.procs["kube-apiserver"].alive():
             controlplane.start_api_server(self.layout, state)
 
     @contextmanager
     def api_server_down(self) -> Iterator[None]:
-        """Inside the block there is no API server; after it there is one again, and it is ready."""
+        """The API server is down inside the block, and ready again after it."""
         self.kill_api_server()
         try:
             yield
@@ -199,7 +199,7 @@ class Cluster:
 
     @contextmanager
     def kwok(self, nodes: int = 20) -> Iterator[Kwok]:
-        """Add nodes that only pretend, for pods that only pretend; they are removed after the block."""
+        """Add simulated nodes for simulated pods; they are removed after the block."""
         fake = Kwok(self, nodes)
         try:
             fake.start()
@@ -210,7 +210,7 @@ class Cluster:
 
     @contextmanager
     def volumes(self, count: int = 8) -> Iterator[None]:
-        """Add a default StorageClass and so many volumes, each for one claim; they are removed after the block."""
+        """Add a default StorageClass and n volumes, each for one claim; they are removed after the block."""
         made = Volumes(self, count)
         try:
             made.start()
@@ -220,5 +220,5 @@ class Cluster:
                 made.stop()
 
     def istio(self) -> Istio:
-        """Charts, values and programs of the locally built Istio; nothing is installed by asking."""
+        """Return charts, values and programs of the locally built Istio, without installing it."""
         return Istio(self)

@@ -1,4 +1,4 @@
-"""What the machine must have: the reasons why it cannot run the cluster, and the Debian packages it needs."""
+"""Requirements on the machine: why it cannot run the cluster, and the Debian packages that it needs."""
 
 import os
 import platform
@@ -63,19 +63,19 @@ _PROBES = (
 
 @dataclass(frozen=True)
 class Machine:
-    """What was found out about the machine that the cluster depends on."""
+    """Facts about the machine that the cluster needs."""
 
     plugins: Path
     snapshotter: str
 
 
 def which(program: str) -> str | None:
-    """Find a system program also where a user's PATH does not look."""
+    """Find a system program, also outside a user's PATH."""
     return shutil.which(program, path=f"{os.environ.get('PATH', '')}:{_SYSTEM_PATHS}")
 
 
 def plugin_folder() -> Path | None:
-    """Folder with the CNI plugins, if they are installed."""
+    """Return the folder with the CNI plugins, if they are installed."""
     for folder in _PLUGIN_FOLDERS:
         if all((folder / plugin).exists() for plugin in _PLUGINS):
             return folder
@@ -83,7 +83,7 @@ def plugin_folder() -> Path | None:
 
 
 def missing_packages() -> list[str]:
-    """Debian packages that would bring what is not there."""
+    """Return the Debian packages that contain the missing programs."""
     missing = {package for program, package in _PROGRAMS.items() if which(program) is None}
     if plugin_folder() is None:
         missing.add("containernetworking-plugins")
@@ -99,7 +99,7 @@ def install_packages(say: Callable[[str], None]) -> None:
         raise ClusterError(f"missing packages: {' '.join(packages)}; install them as root")
     say(f"installing {' '.join(packages)}")
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    # containerd's package would start a daemon of its own, which nobody here wants and nobody would stop again.
+    # containerd's package would start an unwanted daemon that nobody stops.
     policy = Path("/usr/sbin/policy-rc.d")
     ours = Path("/run/systemd/system").exists() and not policy.exists()
     if ours:
@@ -125,7 +125,7 @@ def _in_namespaces(script: str) -> bool:
 
 
 def snapshotter(layout: Layout) -> str:
-    """Tell containerd's way to stack layers: overlayfs, or copies where the home's file system cannot carry it."""
+    """Return how containerd stacks layers: overlayfs, or copies if the home's file system does not support it."""
     probe = layout.home / "overlay-probe"
     folders = [probe / name for name in ("lower", "upper", "work", "merged")]
     try:
@@ -148,7 +148,7 @@ def _missing_capabilities() -> list[str]:
 
 
 def _taken_networks() -> list[str]:
-    """Routes of the machine that the cluster's addresses would hide."""
+    """Return the machine's routes that overlap with the cluster's addresses."""
     taken = []
     for line in call(["ip", "-4", "route", "show", "table", "all"]).splitlines():
         words = line.split()
@@ -161,7 +161,7 @@ def _taken_networks() -> list[str]:
 
 
 def other_homes(layout: Layout) -> list[Layout]:
-    """Homes other than this one that hold a cluster's network namespaces: of a cluster that is up, or was killed."""
+    """Return other homes with a cluster's network namespaces, running or killed."""
     found = []
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         words = line.split()
@@ -189,9 +189,9 @@ def _living_cluster_elsewhere(layout: Layout) -> str:
 
 
 def reasons(layout: Layout) -> list[str]:
-    """Why this machine cannot run the cluster, one short phrase each; empty when it can.
+    """Return why this machine cannot run the cluster, one short phrase each; empty if it can.
 
-    A cluster that is up in the same home is no reason, nor is one of another home that has no process left.
+    A running cluster in the same home is no reason, nor is one of another home without processes.
     """
     if platform.system() != "Linux":
         return [f"{platform.system()}, not Linux"]
@@ -224,7 +224,7 @@ def reasons(layout: Layout) -> list[str]:
 
 
 def inspect(layout: Layout) -> Machine:
-    """Find out what a start needs to know; call only after :func:`reasons` found none."""
+    """Return the facts that a start needs; call it only after :func:`reasons` found none."""
     folder = plugin_folder()
     if folder is None:
         raise ClusterError("no CNI plugins; install the Debian package containernetworking-plugins")

@@ -28,7 +28,7 @@ from testcluster.settings import (
     image_architecture,
 )
 
-_FORMAT = 1  # raised when the way an archive is written changes
+_FORMAT = 1  # raised when the archive format changes
 _CREATED = "2026-01-01T00:00:00Z"
 _FOLDERS = ("etc", "root", "run", "tmp", "var", "var/lib", "var/run")
 _FILES = {
@@ -37,9 +37,9 @@ _FILES = {
     "etc/group": "root:x:0:\nenvoy:x:101:\nistio-proxy:x:1337:\nnobody:x:65534:\n",
     "etc/nsswitch.conf": "hosts: files dns\n",
 }
-# The project's own programs become images when they are there: the cluster does not need them to start.
+# The project's own programs become images if they are built; the cluster starts without them.
 NATIVE_PROGRAMS = ("opa-extauthz", "counter-api")
-# Only hooks of foreign charts call it: a cluster without such charts does not wait for its 135 MB.
+# Only hooks of other projects' charts call it; clusters without such charts save its 135 MB.
 BESIDE_MESHES = ("kubectl",)
 
 
@@ -99,7 +99,7 @@ def busybox_links() -> dict[str, str]:
 
 
 def iptables_files() -> tuple[dict[str, Path], dict[str, str]]:
-    """The nft flavour of iptables with its extensions: what redirects a pod's traffic into its sidecar."""
+    """The nft flavour of iptables with its extensions, which redirects a pod's traffic into its sidecar."""
     program = Path("/usr/sbin/xtables-nft-multi")
     if not program.exists():
         raise ClusterError("xtables-nft-multi is missing; install the Debian package iptables")
@@ -129,7 +129,7 @@ def envoy_program() -> Path:
 
 
 def envoy_version() -> str:
-    """Version that Envoy itself answers with."""
+    """Return the version that Envoy itself reports."""
     answer = call([envoy_program(), "--version"])
     match = re.search(r"version: [0-9a-f]+/([^/]+)/", answer)
     if not match:
@@ -138,7 +138,7 @@ def envoy_version() -> str:
 
 
 def catalogue(layout: Layout) -> tuple[Image, ...]:
-    """Every image that can be made now."""
+    """Return every image that can be made now."""
     envoy = envoy_program()
     iptables, iptables_links = iptables_files()
     program = layout.program
@@ -216,7 +216,7 @@ def catalogue(layout: Layout) -> tuple[Image, ...]:
                     {f"/usr/local/bin/{name}": native, **shared_libraries(native)},
                 )
             )
-    from testcluster.ruby import webrick_details  # made of this module's parts
+    from testcluster.ruby import webrick_details  # depends on this module's source
 
     details = webrick_details()
     return (*images, details) if details else tuple(images)
@@ -257,7 +257,7 @@ def _add(tar: tarfile.TarFile, name: str, kind: bytes, mode: int, data: bytes = 
 
 def _add_file(tar: tarfile.TarFile, name: str, source: Path, mode: int) -> None:
     entry = tarfile.TarInfo(name)
-    # Compiled Python is taken only beside a source of the time that is written in it.
+    # Compiled Python is included only if its source has the time that is written in it.
     entry.mode, entry.size, entry.mtime = mode, source.stat().st_size, int(source.stat().st_mtime)
     with source.open("rb") as content:
         tar.addfile(entry, content)
@@ -344,7 +344,7 @@ def built_images(layout: Layout) -> dict[str, str]:
 
 
 def node_images(layout: Layout, *, meshes: bool) -> dict[str, str]:
-    """Those of them that nodes get, with foreign meshes or without."""
+    """Return the images that nodes get, with other projects' meshes or without."""
     return {name: ref for name, ref in built_images(layout).items() if meshes or name not in BESIDE_MESHES}
 
 

@@ -1,4 +1,4 @@
-"""The locally built Istio: what installs it, and what removes all of it."""
+"""The locally built Istio: how it is installed and removed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Istio:
         self.cluster.helm(*istiod, *where, *wait, *extra, timeout_s=timeout_s + 10)
 
     def uninstall(self) -> None:
-        """Remove everything of it, CRDs and their objects included; fine when nothing is installed."""
+        """Remove all of it, CRDs and their objects included, if it is installed."""
         for release in ("istiod", "istio-base"):
             self.cluster.helm("uninstall", release, "-n", ISTIO_NAMESPACE, "--wait", "--ignore-not-found")
         self.cluster.delete_namespace(ISTIO_NAMESPACE)
@@ -66,5 +66,5 @@ class Istio:
             self.cluster.kubectl("delete", *crds, "--wait", "--timeout=60s", timeout_s=70)
         for kind in ("mutatingwebhookconfiguration", "validatingwebhookconfiguration"):
             left = [name for name in self.cluster.kubectl("get", kind, "-o", "name").split() if "istio" in name]
-            if left:  # one that points to nobody would refuse every pod
+            if left:  # a webhook without a target would refuse every pod
                 self.cluster.kubectl("delete", *left)

@@ -1,4 +1,4 @@
-"""Nodes that only pretend: hundreds of pods for the API server and its controllers, and nothing runs."""
+"""Simulated nodes: hundreds of pods for the API server and its controllers, without running anything."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class Kwok:
-    """Pretended nodes ``kwok-000`` ...: labelled ``type=kwok``, tainted ``kwok.x-k8s.io/node=fake:NoSchedule``.
+    """Simulated nodes ``kwok-000`` ...: labelled ``type=kwok``, tainted ``kwok.x-k8s.io/node=fake:NoSchedule``.
 
-    A pod lands there by :attr:`node_selector` and :attr:`tolerations`, is Ready at once, has an address that nobody
-    answers at, and uses nothing.
+    A pod gets there by :attr:`node_selector` and :attr:`tolerations`, is Ready at once, has an address without a
+    server, and uses nothing.
     """
 
     cluster: Cluster
@@ -42,7 +42,7 @@ class Kwok:
 
     def _manifest(self) -> str:
         size = {"cpu": "32", "memory": "256Gi", "pods": "250"}
-        # A version, for meshes choose by the oldest node: with one that they cannot read, Istio has no native sidecars.
+        # Meshes choose by the oldest node's version: if Istio cannot parse it, it uses no native sidecars.
         info = {
             "kubeletVersion": f"v{KUBERNETES_VERSION}",
             "kubeProxyVersion": f"v{KUBERNETES_VERSION}",
@@ -89,7 +89,7 @@ class Kwok:
         self.cluster.kubectl("wait", "node", "-l", "type=kwok", "--for=condition=Ready", "--timeout=60s", timeout_s=70)
 
     def stop(self) -> None:
-        """Delete the pods that are left and the nodes, then end the simulator."""
+        """Delete the remaining pods and the nodes, then end the simulator."""
         self.cluster.start_api_server()
         pods = self.cluster.get("pods", "--all-namespaces")["items"]
         for node in sorted({pod["spec"].get("nodeName", "") for pod in pods} & set(self.names)):

@@ -33,7 +33,7 @@ _MOUNT_POINTS = (
     "/etc/cni/net.d",
     "/opt/cni/bin",
 )
-# What the kubelet sets on the whole machine when it starts.
+# Settings of the whole machine that the kubelet changes when it starts.
 _KUBELET_SYSCTLS = (
     "vm/overcommit_memory",
     "vm/panic_on_oom",
@@ -42,14 +42,15 @@ _KUBELET_SYSCTLS = (
     "kernel/keys/root_maxkeys",
     "kernel/keys/root_maxbytes",
 )
-# All containers of root count as one user: the usual 128 is used up by some dozens of sidecars.
+# All containers of root count as one user, and some dozens of sidecars use up the usual 128.
 _INOTIFY = ("fs/inotify/max_user_instances", 1024)
 
 
 def up(layout: Layout, say: Say, *, owner: str = "hand", options: Options | None = None) -> None:
     """Start the cluster: both nodes Ready, images imported, DNS answering. A failed start leaves nothing.
 
-    CannotRunError: this machine cannot. ClusterError: one is up, nothing is built, or a part did not come up (its log).
+    CannotRunError: this machine cannot. ClusterError: one runs, nothing is built, or a part did not start (with its
+    log).
     """
     state = State.load(layout)
     if state is not None:
@@ -65,7 +66,7 @@ def up(layout: Layout, say: Say, *, owner: str = "hand", options: Options | None
     started = time.monotonic()
     try:
         _start(layout, say, State.new(layout, owner), options or Options(), images, foreign)
-    except BaseException:  # Ctrl-C as well: half a cluster is of no use to anybody
+    except BaseException:  # Ctrl-C too, because half a cluster is useless
         with shielded():
             down(layout, say)
         raise
@@ -118,7 +119,7 @@ def _prepare_machine(state: State) -> None:
                 state.save()
                 folder.mkdir()
     if not Path("/proc/sys/net/bridge").exists() and host.which("modprobe"):
-        with contextlib.suppress(ClusterError):  # built into the kernel, or absent: the nodes get along without
+        with contextlib.suppress(ClusterError):  # built into the kernel, or absent and not required
             call(["modprobe", "br_netfilter"])
     for node in NODES:
         state.handed_down += cgroups.make(node)

@@ -1,9 +1,8 @@
-"""Images and charts of meshes that others made: a folder of archives, named by ``MESHTRIAL_MESH_IMAGES``.
+"""Images and charts of other projects' meshes: a folder of archives, named by ``MESHTRIAL_MESH_IMAGES``.
 
-Charts that lie elsewhere are named by ``MESHTRIAL_MESH_CHARTS``. The cluster pulls nothing, so what no package registry
-carries (Kuma, Linkerd, ztunnel, ...) comes from such a folder. An archive is looked through before anything is
-started: one that is cut short or nameless would otherwise be found out by a pod, minutes later. Compressed ones are
-unpacked once, into the cluster's home.
+``MESHTRIAL_MESH_CHARTS`` names charts in other folders. The cluster pulls nothing, so what no package registry
+carries (Kuma, Linkerd, ztunnel, ...) comes from such a folder. Archives are checked before anything starts; otherwise a
+pod would find a truncated or unnamed one minutes later. Compressed ones are unpacked once, into the cluster's home.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class Needs:
-    """What a mesh is made of: the last part of its images' names, and its charts."""
+    """The parts of a mesh: the last part of its images' names, and its charts."""
 
     images: tuple[str, ...] = ()
     charts: tuple[str, ...] = ()
 
 
-# Meshes whose images are not built here. What is not named needs nothing: no mesh, the reference sidecar, Istio.
+# Meshes whose images are not built here. Unlisted meshes need nothing: no mesh, the reference sidecar, Istio.
 MESHES = {
     "istio-ambient": Needs(("ztunnel", "install-cni")),
     "linkerd": Needs(("controller", "proxy"), ("linkerd-crds", "linkerd-control-plane")),
@@ -62,7 +61,7 @@ class Folder:
 
 
 def find_folder(environ: Mapping[str, str] = os.environ) -> Folder | None:
-    """Find what the variable names; None where it is not set, ClusterError where it names no such folder."""
+    """Find what the variable names; None if it is not set, ClusterError if there is no such folder."""
     if not environ.get(VARIABLE):
         return None
     path = Path(environ[VARIABLE]).expanduser().absolute()
@@ -137,9 +136,9 @@ def full_name(reference: str) -> str:
 
 
 def references(path: Path, shown: Path) -> tuple[str, ...]:
-    """References of the images in a docker archive that is not compressed, all parts of which are there.
+    """Return the references in an uncompressed docker archive whose parts are all present.
 
-    ClusterError says of ``shown``, which the user knows, why it is none: cut short, no image, no name, other machines.
+    ClusterError names ``shown``, the path that the user knows, and why it is no image archive.
     """
     try:
         with tarfile.open(path, "r:") as archive:
@@ -172,7 +171,7 @@ def references(path: Path, shown: Path) -> tuple[str, ...]:
 
 
 class _MissingPartError(Exception):
-    """A file of the archive that its own list names and that is not there."""
+    """Return a file that the archive's own list names and that is missing."""
 
 
 def _images(read: Callable[[str], Any], names: Collection[str]) -> list[tuple[str, str]]:
@@ -188,14 +187,14 @@ def _images(read: Callable[[str], Any], names: Collection[str]) -> list[tuple[st
 
 
 def _opened(archive: Path) -> IO[bytes]:
-    """Read an archive as the tar that it holds."""
+    """Open an archive as a tar."""
     known: dict[str, Callable[[Path], Any]] = {".xz": lzma.open, ".gz": gzip.open}
     opened: IO[bytes] = known.get(archive.suffix, lambda path: path.open("rb"))(archive)
     return opened
 
 
 def _unpack(archive: Path, target: Path) -> tuple[str, ...]:
-    """Unpack an archive; it appears under its name only when it is whole and was looked through."""
+    """Unpack an archive; it appears under its name only when it is complete and checked."""
     partial = target.with_suffix(".partial")
     try:
         with _opened(archive) as source, partial.open("wb") as copy:
@@ -213,7 +212,7 @@ def _unpack(archive: Path, target: Path) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class MeshImages:
-    """What a cluster was given: archives for its nodes, their references, and charts by name."""
+    """Images and charts of a cluster: archives for its nodes, their references, and charts by name."""
 
     folder: str = ""
     archives: tuple[str, ...] = ()
@@ -222,7 +221,7 @@ class MeshImages:
 
     @classmethod
     def load(cls, layout: Layout) -> MeshImages:
-        """What the running cluster was given; nothing where none is up."""
+        """Return the running cluster's images and charts; empty if none runs."""
         with contextlib.suppress(FileNotFoundError):
             content = json.loads((layout.run / "mesh-images.json").read_text())
             for name in ("archives", "references"):
@@ -243,7 +242,7 @@ class MeshImages:
         return found[0]
 
     def lacks(self, mesh: str) -> list[str]:
-        """Name the images and charts of a mesh that are not there."""
+        """Return the missing images and charts of a mesh."""
         needs = MESHES.get(mesh, Needs())
         names = {_short(name) for name in self.references}
         absent = [f"image {name}" for name in needs.images if name not in names]
@@ -273,7 +272,7 @@ def prepare(
 ) -> MeshImages:
     """Check the folder and unpack what is new in it; quick when nothing is.
 
-    What was unpacked is kept by content in the home. None of the cluster's ``own`` images, by name, may be replaced.
+    Unpacked archives are kept by content in the home. None of the cluster's ``own`` images, by name, may be replaced.
     """
     folder = find_folder(environ)
     if folder is None:
@@ -289,7 +288,7 @@ def prepare(
 
         def one(archive: Path) -> tuple[Path, str, tuple[str, ...]]:
             digest = hashes.of(archive)
-            # A node's /run is its own: it would not see an archive there.
+            # A node has its own /run, so an archive there would be invisible.
             plain = archive.suffix == ".tar" and not archive.resolve().is_relative_to("/run")
             target = archive if plain else store / f"{archive.name.partition('.tar')[0]}-{digest[:16]}.tar"
             if digest in index and target.exists():

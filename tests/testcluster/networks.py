@@ -24,7 +24,7 @@ def make_networks(layout: Layout) -> None:
     for namespace in (CONTROL_PLANE, *NODES):
         file = layout.netns(namespace)
         file.touch()
-        # Held by a mount of our own and not by `ip netns`, which would leave a mount on /run/netns behind.
+        # A mount of our own holds them, because `ip netns` would leave a mount on /run/netns.
         call(["unshare", f"--net={file}", "--", "true"])
         _in(layout, namespace, "ip", "link", "set", "lo", "up")
     prefix = NODE_NETWORK.prefixlen
@@ -43,7 +43,7 @@ def make_networks(layout: Layout) -> None:
         _in(layout, CONTROL_PLANE, "ip", "link", "set", node, "master", "br0", "up")
         _in(layout, node, "ip", "addr", "add", f"{address}/{prefix}", "dev", "eth0")
         _in(layout, node, "ip", "link", "set", "eth0", "up")
-        # The bridge's namespace knows no way out: what pods send to the world ends there.
+        # The bridge's namespace has no route out, so packets of pods to the world end there.
         _in(layout, node, "ip", "route", "add", "default", "via", API_ADDRESS)
     for node in NODES:
         to_pods = ("ip", "route", "add", str(node_pods(node)), "via", node_address(node))

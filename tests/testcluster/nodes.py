@@ -1,4 +1,4 @@
-"""The nodes: what configures them, how one starts, is Ready, loses its power and comes back."""
+"""The nodes: configuration, start, readiness, power loss and return."""
 
 import contextlib
 import hashlib
@@ -34,7 +34,7 @@ _FIRST_IMAGES = ("pause", "coredns")
 
 
 def _reserved_cpus(node: str) -> str:
-    """Tell the CPUs that a pinned node leaves to the others."""
+    """Give the other programs the CPUs that a pinned node leaves free."""
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < len(NODES):
         raise ClusterError(f"cannot pin {len(NODES)} nodes to {len(cpus)} CPU")
@@ -111,7 +111,7 @@ oom_score = 0
         "registerNode": True,
         "maxPods": 110,
         "serializeImagePulls": False,
-        # The disk is the whole machine's: how full it is says nothing about these pods.
+        # The disk belongs to the whole machine, so its fill level says nothing about these pods.
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
         "evictionHard": {"memory.available": "100Mi"},
@@ -158,7 +158,7 @@ def start_node(layout: Layout, state: State, node: str) -> None:
 
 
 def kill_node(layout: Layout, state: State, node: str) -> None:
-    """End a node at once, as a power cut would, with everything that ran on it."""
+    """End a node at once with all its processes, as a power cut would."""
     end(state.procs[node])
     inode = procs.namespace_inode(layout.netns(node))
     procs.kill(procs.in_namespaces("net", [inode]))
@@ -171,13 +171,13 @@ def kill_node(layout: Layout, state: State, node: str) -> None:
 
 
 def heartbeat(layout: Layout, node: str) -> str:
-    """When a node last said how it is; empty for one that never did."""
+    """Return the time of a node's last status; empty if it never sent one."""
     path = "{.status.conditions[?(@.type=='Ready')].lastHeartbeatTime}"
     return kubectl(layout, "get", "node", node, "--ignore-not-found", "-o", f"jsonpath={path}", timeout_s=10)
 
 
 def wait_node_ready(layout: Layout, node: str, *, since: str = "", timeout_s: float = 90) -> None:
-    """Wait until a node says Ready, and says so newly if `since` is its last heartbeat."""
+    """Wait until a node is Ready, with a heartbeat newer than `since`."""
     log = layout.logs / "cluster" / f"kubelet-{node}.log"
     path = "{.status.conditions[?(@.type=='Ready')].status}"
 
@@ -205,7 +205,7 @@ def wait_imported(layout: Layout, node: str) -> None:
 
 
 def _meaning(item: Path) -> bytes:
-    """A file's bytes; of a network's configuration what it says, for a plugin that goes reorders the rest."""
+    """Return a file's bytes; a network configuration is parsed, because a removed plugin reorders it."""
     if item.suffix in (".conf", ".conflist"):
         with contextlib.suppress(ValueError):
             return json.dumps(json.loads(item.read_text()), sort_keys=True).encode()
@@ -213,9 +213,9 @@ def _meaning(item: Path) -> bytes:
 
 
 def marks(layout: Layout, state: State, node: str) -> list[str]:
-    """What meshes change on a node beside its containers, a line each: pod network, its plugins, packet rules.
+    """Return what meshes change on a node outside its containers, as lines: pod network, its plugins, packet rules.
 
-    Rules of the proxy of Services are left out: they follow every Service that comes and goes.
+    Rules of the proxy of Services are left out: they follow every Service that appears and disappears.
     """
     found = []
     for inside, path in (("cni-config", "/etc/cni/net.d"), ("cni-plugins", "/opt/cni/bin")):

@@ -28,7 +28,7 @@ from testcluster.settings import ClusterError, Layout, Options, in_ci
 from testcluster.state import State
 from testcluster.teardown import raise_interrupt, remove_killed
 
-# A test's own time; starting and ending the cluster is not counted.
+# A test's own time limit, without starting and ending the cluster.
 TEST_TIMEOUT_S = 600
 
 
@@ -39,7 +39,7 @@ def use(config: pytest.Config) -> None:
 
 
 def claim(items: Iterable[pytest.Item]) -> None:
-    """Mark tests that stand on the cluster, and give each its own time."""
+    """Mark tests that use the cluster, and give each its own time limit."""
     for item in items:
         item.add_marker(pytest.mark.cluster)
         if item.get_closest_marker("timeout") is None:
@@ -65,7 +65,7 @@ def _take_turn(layout: Layout, lock: TextIO, wait_s: float) -> None:
 
 
 def end(cluster: Cluster, before: snapshot.Snapshot) -> None:
-    """Bring it down, and look at the machine once more with other code: in every session, whatever was selected."""
+    """Bring it down and check the machine with independent code: in every session, whatever was selected."""
     try:
         cluster.stop()
     except ClusterError as error:
@@ -88,7 +88,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """
     capture = request.config.pluginmanager.getplugin("capturemanager")
 
-    def say(line: str) -> None:  # a build takes a quarter of an hour: that must be seen while it happens
+    def say(line: str) -> None:  # a build takes a quarter of an hour, so its progress must be visible
         with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
             print(f"cluster: {line}", file=sys.stderr, flush=True)
 
@@ -115,11 +115,11 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
                     _cannot_run("one was started by hand; end it ('cluster down') or set MESHTRIAL_CLUSTER_REUSE=1")
                 yield handle
                 return
-            if running is not None:  # its session is dead, for we have the lock
+            if running is not None:  # its session is dead, because this one has the lock
                 handle.stop()
             remove_killed(layout, say)
             before = snapshot.take()
-            # Ctrl-C twice ends pytest in the middle of its own report, and then no fixture is torn down any more.
+            # A second Ctrl-C ends pytest in its own report, and no fixture is torn down any more.
             atexit.register(handle.stop)
             stack.callback(atexit.unregister, handle.stop)
             stack.callback(end, handle, before)
@@ -155,7 +155,7 @@ def namespace(cluster: Cluster) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def kwok(cluster: Cluster) -> Iterator[Kwok]:
-    """Yield 20 pretended nodes for 600 pretended pods; they are gone after the module."""
+    """Yield 20 simulated nodes for 600 simulated pods; they are removed after the module."""
     with cluster.kwok(nodes=20) as fake:
         yield fake
 

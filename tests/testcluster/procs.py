@@ -21,9 +21,9 @@ class Proc:
     start: int
 
     def alive(self) -> bool:
-        """It runs, and it is still the same process."""
+        """Whether it still runs and is the same process."""
         with contextlib.suppress(ChildProcessError, OSError):
-            os.waitpid(self.pid, os.WNOHANG)  # a child of this very process stays a zombie until somebody asks
+            os.waitpid(self.pid, os.WNOHANG)  # a child of this process remains a zombie until it is waited for
         return self.start != 0 and start_time(self.pid) == self.start
 
 
@@ -101,7 +101,7 @@ def kill(pids: Iterable[int]) -> None:
     """Send SIGKILL; a process that is already gone is fine."""
     for pid in pids:
         if pid <= 1 or pid == os.getpid():
-            raise ClusterError(f"refused to kill process {pid}")  # 0 and below would mean whole groups of processes
+            raise ClusterError(f"refused to kill process {pid}")  # 0 and below would address whole process groups
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
@@ -134,14 +134,14 @@ def call(
         raise ClusterError(f"{' '.join(command)[:200]}: no end within {timeout_s:g} s") from None
     if done.returncode:
         lines = (done.stdout + "\n" + done.stderr).strip().splitlines() or ["no output"]
-        # What `kubectl exec` says last is only that the program failed; why, the program itself said before.
+        # The last line of `kubectl exec` only reports a failure; the program's own line before it has the reason.
         telling = [line for line in lines if not line.startswith("command terminated with exit code")] or lines
         raise ClusterError(f"{' '.join(command)[:200]}: exit {done.returncode}: {telling[-1][:500]}")
     return done.stdout
 
 
 def last_line(log: Path) -> str:
-    """Last line of a log that is the program's own, for a message."""
+    """Return the last line of a log that the program itself wrote, for a message."""
     try:
         lines = [line for line in log.read_text(errors="replace").splitlines() if line and "node-init: " not in line]
     except OSError:

@@ -1,4 +1,4 @@
-"""What is built: programs from pinned Go modules, and files that those modules carry.
+"""Build recipes: programs from pinned Go modules, and files that those modules contain.
 
 Versions are pinned by the go.mod and go.sum files under ``go/``; nothing is tidied or resolved here.
 """
@@ -48,7 +48,7 @@ class Program:
         return [*head, f"-ldflags={flags}", "-o", str(output), self.package]
 
     def key(self) -> str:
-        """Changes exactly when the program would."""
+        """Changes exactly if the program would."""
         folder = HERE / "go" / self.module
         digest = hashlib.sha256(repr((_RECIPE, self.command(Path("go"), Path(self.name)), self.also)).encode())
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
@@ -112,7 +112,7 @@ PROGRAMS = (
     Program("fortio", "fortio", "fortio.org/fortio"),
     Program("pause", "pause"),
 )
-# What no test needs is built when somebody first asks for it.
+# Programs that no test needs are built on first request.
 BY_HAND = (
     Program(
         "istioctl", "tools", "istio.io/istio/istioctl/cmd/istioctl", tags="vtprotobuf,disable_pgv", values=_ISTIO_VALUES

@@ -1,6 +1,6 @@
-"""The image of the details apps from this machine's Debian packages: what their Containerfile makes with a registry.
+"""The image of the details apps from this machine's Debian packages, as their Containerfile makes it from a registry.
 
-The packages are those that own what the service loads, whole: a file that Ruby loads only later is there too.
+Every package that owns a loaded file is included whole, so files that Ruby loads later are there too.
 """
 
 import shutil
@@ -17,7 +17,7 @@ _NOT_NEEDED = ("/usr/share/doc/", "/usr/share/man/", "/usr/share/lintian/")
 
 
 def webrick_details() -> Image | None:
-    """The image, or None where Ruby with WEBrick is not installed by Debian's packages."""
+    """Return the image, or None if Ruby with WEBrick is not installed from Debian's packages."""
     ruby = shutil.which("ruby")
     if ruby is None:
         return None
@@ -48,6 +48,6 @@ def webrick_details() -> Image | None:
 
 
 def _owners(paths: list[str]) -> list[str]:
-    """Debian packages that these files are from."""
+    """Return the Debian packages that contain these files."""
     lines = call(["dpkg", "-S", *paths]).splitlines()
     return sorted({package for line in lines for package in line.rpartition(": ")[0].split(", ")})

@@ -1,7 +1,8 @@
 """The image of a study that runs in its cluster, from this machine: what its Containerfile makes with a registry.
 
 The interpreter that the tests run on, the locked packages that a study needs (without Envoy and JupyterLab, which it
-does not), the library, its notebooks and manifests. A gigabyte: it is written and imported only where a test asks.
+does not), the library, its notebooks and manifests. It is a gigabyte, so it is written and imported only if a test
+needs it.
 """
 
 import hashlib
@@ -27,7 +28,7 @@ _LEFT_OUT = {"site-packages", "test", "idlelib", "ensurepip", "tkinter", "turtle
 
 
 def runner_archive(layout: Layout) -> Path:
-    """Write the image, unless nothing in it changed; its archive."""
+    """Write the image, unless nothing in it changed; return its archive."""
     image = runner_image()
     folder = layout.home / "runner"
     folder.mkdir(parents=True, exist_ok=True)
@@ -41,13 +42,13 @@ def runner_archive(layout: Layout) -> Path:
 
 
 def runner_image() -> Image:
-    """Its files and how it starts."""
+    """Return its files and its command."""
     python = Path(sys.base_prefix)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     program = python / "bin" / version
     files = {str(program): program, "/bin/busybox": Path("/bin/busybox")}
     files |= {str(path): path for path in _below(python / "lib" / version)}
-    # As if they were installed there: the data that some bring lies beside the interpreter's own.
+    # Data files of some packages lie beside the interpreter, as after an installation.
     packages = python / "lib" / version / "site-packages"
     files |= {os.path.normpath(packages / name): path for name, path in _packages()}
     for part in ("lib/meshtrial", "notebooks", "manifests"):
@@ -96,12 +97,12 @@ def _packages() -> Iterator[tuple[str, Path]]:
 
 
 def _libraries(programs: list[Path]) -> dict[str, Path]:
-    """Libraries of the machine that they load. Those inside the packages are there already."""
+    """Libraries of the machine that they load. Libraries inside the packages are included already."""
     found = {}
     for start in range(0, len(programs), 100):
-        # Some extension of a package may want what is not here; whoever loads it will say so.
+        # An extension may need a library that is missing here; loading it then fails with its name.
         listing = subprocess.run(["ldd", *programs[start : start + 100]], capture_output=True, text=True, check=False)
         for path in re.findall(r"(/\S+) \(0x", listing.stdout):
-            if "site-packages" not in path:  # what packages bring themselves is beside them
+            if "site-packages" not in path:  # libraries inside packages lie beside them
                 found[path] = Path(path).resolve()
     return found

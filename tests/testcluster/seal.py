@@ -1,7 +1,7 @@
 """The seal: which sources of the test cluster its own suite last passed with.
 
 ``make test-testcluster`` writes it. While it fits, `make test-cluster` takes the test cluster for granted; when it does
-not, it runs the suite of the test cluster as well. What a session leaves on the machine is looked at every time.
+not, it runs the suite of the test cluster as well. Every session checks what it leaves on the machine.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ from pathlib import Path
 from testcluster.settings import HERE
 
 SEAL = "seal"
-# They change nothing of what runs.
+# These files change nothing that runs.
 _ASIDE = (SEAL, "README.md")
 
 
@@ -25,7 +25,7 @@ def digest(folder: Path = HERE) -> str:
 
 
 def fits(folder: Path = HERE) -> bool:
-    """Whether the suite passed with these very sources."""
+    """Whether the suite passed with exactly these sources."""
     seal = folder / SEAL
     return seal.exists() and seal.read_text().strip() == digest(folder)
 

@@ -43,7 +43,7 @@ CONTROL_PLANE = "cp"
 
 
 class ClusterError(Exception):
-    """What went wrong, where, and what to do next, in one line."""
+    """An error in one line: what, where, and what to do next."""
 
 
 class CannotRunError(ClusterError):
@@ -131,7 +131,7 @@ def in_ci(environ: Mapping[str, str] = os.environ) -> bool:
 
 @dataclass(frozen=True)
 class Options:
-    """What can be chosen when a cluster starts."""
+    """Options of a cluster's start."""
 
     pin: bool = False  # half of the machine's CPUs for each node's pods; calms measurements on a quiet machine only
     # How often the kubelet samples CPU use. Its own default is 10s, too coarse for load windows of seconds.

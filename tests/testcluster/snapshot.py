@@ -1,4 +1,4 @@
-"""What a machine looks like, apart from the cluster's own records: taken before and after, to prove nothing is left.
+"""A snapshot of a machine without the cluster's own records, taken before and after, to prove that nothing remains.
 
 Deliberately shares no code with the clean-up that it checks.
 """
@@ -25,7 +25,7 @@ _VOLATILE = (
     "perf_event_max_sample_rate",
     "pty/nr",
 )
-# What mount(8) keeps for itself is made by whoever mounts first on a machine, and stays.
+# mount(8) creates its own files at the first mount on a machine, and they remain.
 _OF_THE_MACHINE = {"/run/mount", "/var/run/mount"}
 _FOLDERS = ("/run", "/var/lib", "/var/log", "/var/run", "/etc", "/etc/cni", "/opt", "/opt/cni", "/usr/libexec")
 
@@ -37,7 +37,7 @@ class Snapshot:
     kinds: dict[str, frozenset[str]]
 
     def added(self, later: Snapshot) -> dict[str, list[str]]:
-        """What `later` has and this one has not, by kind; kinds with nothing new are left out."""
+        """Return what `later` has and this one lacks, by kind; empty kinds are left out."""
         new = {kind: sorted(later.kinds[kind] - lines) for kind, lines in self.kinds.items()}
         return {kind: lines for kind, lines in new.items() if lines}
 
@@ -77,7 +77,7 @@ def _sysctls() -> set[str]:
 
 
 def take() -> Snapshot:
-    """Look at the machine now."""
+    """Take a snapshot of the machine."""
     links = {link["ifname"] for link in json.loads(_ip("-json", "link"))}
     routes = {line.strip() for line in _ip("route", "show", "table", "all").splitlines()}
     mounts = {line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()}

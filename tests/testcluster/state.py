@@ -1,4 +1,4 @@
-"""What a running cluster remembers of itself, on disk from before each thing is made until after it is gone."""
+"""A running cluster's record on disk, written before each part is made and kept until it is gone."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class State:
         try:
             content = json.loads(path.read_text())
         except FileNotFoundError:
-            return cls(path, "", "unknown")  # killed between two lines: everything is found by name then
+            return cls(path, "", "unknown")  # killed while writing: everything is found by name
         except ValueError:
             raise ClusterError(
                 f"{path} is not readable; delete {layout.run} once 'cluster status' shows nothing"
@@ -60,5 +60,5 @@ class State:
         partial.replace(self.path)
 
     def alive(self) -> list[Proc]:
-        """Recorded processes that still run: none after a reboot, whatever their pids say."""
+        """Return the recorded processes that still run: none after a reboot, because identity includes the boot."""
         return [proc for proc in self.procs.values() if proc.alive()] if self.boot == boot_id() else []

@@ -26,7 +26,7 @@ def raise_interrupt(number: int, _frame: FrameType | None) -> None:
 
 @contextmanager
 def shielded() -> Iterator[None]:
-    """Let a clean-up end although somebody presses Ctrl-C again; the signal is delivered afterwards."""
+    """Complete a clean-up although somebody presses Ctrl-C again; deliver the signal afterwards."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -69,17 +69,17 @@ def _our_pids(layout: Layout, state: State | None) -> set[int]:
 
 
 def down(layout: Layout, say: Say) -> None:
-    """End the cluster and remove every trace of it; ClusterError says what is left."""
+    """End the cluster and remove every trace of it; ClusterError names what remains."""
     state = State.load(layout)
     started = time.monotonic()
     if state is None and not leftovers(layout):
         say("no cluster is up")
         return
-    # Killed and not asked: the data is thrown away, and an API server takes a minute to say good-bye to its watchers.
+    # Processes are killed: the data is deleted, and an API server takes a minute to end its watches.
     # The first process of a pid namespace takes all others with it, and the last one its mounts.
     if state:
         procs.kill(proc.pid for proc in state.alive())
-    with contextlib.suppress(ClusterError):  # what resists is named below
+    with contextlib.suppress(ClusterError):  # what resists is listed below
         wait_for("end of the processes", lambda: not _end_all(layout, state), 15, every_s=0.05)
     for path in _mounts(layout):
         with contextlib.suppress(ClusterError):
@@ -107,7 +107,7 @@ def down(layout: Layout, say: Say) -> None:
 
 
 def remove_killed(layout: Layout, say: Say) -> None:
-    """Remove what clusters of other homes left whose sessions were killed, so that no process of theirs is alive."""
+    """Remove the remains of killed sessions' clusters in other homes, so that none of their processes is alive."""
     for other in host.other_homes(layout):
         if not host.inhabited(other):
             say(f"removing what a cluster left that was killed in {other.home}")
@@ -121,7 +121,7 @@ def _end_all(layout: Layout, state: State | None) -> set[int]:
 
 
 def leftovers(layout: Layout) -> list[str]:
-    """What is left of a cluster on this machine: looked up now, not remembered."""
+    """Return what remains of a cluster on this machine, looked up now."""
     state = State.load(layout)
     found = [f"process {procs.describe(pid)}" for pid in sorted(_our_pids(layout, state))]
     for pid in procs.all_pids():  # programs of the home that somebody runs on the machine itself: a forgotten kubectl

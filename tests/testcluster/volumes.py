@@ -1,7 +1,7 @@
-"""Volumes on a node, and a default StorageClass for them: what a claim needs, while somebody claims.
+"""Volumes on a node with a default StorageClass, for claims inside a block.
 
 Each is a folder that a pod gets with its group's rights (``local``, not ``hostPath``), and can be bound once: a new
-claim gets another one. Nothing provides them, so there are as many as were asked for.
+claim gets another one. Nothing provides them, so there are only as many as were requested.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class Volumes:
         return json.dumps({"apiVersion": "v1", "kind": "List", "items": [volume_class, *volumes]})
 
     def start(self) -> None:
-        """Make the folders, then what stands for them."""
+        """Make the folders, then their volumes."""
         for number in range(self.count):
             (self.cluster.layout.run / NODES[0] / _FOLDER / str(number)).mkdir(parents=True)
         self.cluster.apply(self._manifest())
 
     def stop(self) -> None:
-        """Remove them with what was written to them; whoever claimed them is gone."""
+        """Remove them with their contents, after the claimants are gone."""
         self.cluster.start_api_server()
         text = self._manifest()
         self.cluster.kubectl("delete", "-f", "-", "--ignore-not-found", "--timeout=60s", stdin=text, timeout_s=70)

@@ -1,4 +1,4 @@
-"""The test cluster's own suite: what the tests of meshtrial take for granted is shown to be true here."""
+"""The test cluster's own suite checks what the cluster tests of meshtrial take for granted."""
 
 from pathlib import Path
 

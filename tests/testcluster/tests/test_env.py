@@ -1,4 +1,4 @@
-"""The test cluster itself: whatever the other cluster tests take for granted is shown to be true here."""
+"""The test cluster itself: what the other cluster tests take for granted is checked here."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ from testcluster.settings import CONTROL_PLANE, HERE, KUBERNETES_VERSION, Layout
 
 
 def eventually(what: str, condition: Callable[[], Any], timeout_s: float = 60) -> Any:
-    """Ask until the answer is true; say the last error when it never is."""
+    """Retry until the answer is true; raise the last error if it never is."""
     deadline, last = time.monotonic() + timeout_s, "it stayed false"
     while time.monotonic() < deadline:
         try:
@@ -70,19 +70,19 @@ def deploy(cluster: Cluster, namespace: str, manifest: str, *names: str) -> None
 
 
 def answers(address: str) -> bool:
-    """Whether a fortio server is there, seen from the machine."""
+    """Whether the machine reaches a fortio server."""
     with urllib.request.urlopen(f"http://{address}/debug", timeout=5) as answer:
         return answer.status == 200
 
 
 def curl(cluster: Cluster, namespace: str, client: str, url: str) -> str:
-    """Call a URL from inside a fortio pod; ClusterError when the call fails."""
+    """Call a URL inside a fortio pod; ClusterError if the call fails."""
     where = ("-n", namespace, "exec", f"deployment/{client}", "-c", "fortio", "--")
     return cluster.kubectl(*where, "fortio", "curl", "-timeout", "5s", url, timeout_s=30)
 
 
 def summary(cluster: Cluster, node: str, namespace: str) -> dict[str, dict[str, Any]]:
-    """Containers of a namespace by name, as the kubelet's summary has them."""
+    """Return the containers of a namespace by name, from the kubelet's summary."""
     text = cluster.kubectl("get", "--raw", f"/api/v1/nodes/{node}/proxy/stats/summary")
     pods = [pod for pod in json.loads(text)["pods"] if pod["podRef"]["namespace"] == namespace]
     return {container["name"]: container for pod in pods for container in pod["containers"]}
@@ -110,11 +110,11 @@ def test_every_image_is_on_every_node(cluster: Cluster, images: Mapping[str, str
     def absent() -> dict[str, set[str]]:
         nodes = cluster.get("nodes")["items"]
         lists = {node["metadata"]["name"]: node["status"]["images"] for node in nodes}
-        # An image whose name was given to a newer one has none.
+        # An image without a name, because a newer image has it.
         have = {node: {name for image in found for name in image["names"] or ()} for node, found in lists.items()}
         return {node: {*images.values(), *cluster.mesh_images} - names for node, names in have.items()}
 
-    # The kubelet reports its images every 10 s or so; the import itself is over.
+    # The kubelet reports its images about every 10 s, after the import.
     eventually("images in the nodes' status", lambda: not any(absent().values()), 60)
 
 
@@ -141,7 +141,7 @@ def test_a_killed_cluster_of_another_home_is_known_by_its_empty_namespaces(clust
 
 
 def test_keys_are_private(cluster: Cluster) -> None:
-    # What containers keep is theirs: a mesh that runs now has keys as well, and a mount namespace around them.
+    # Files in containers are ignored: a running mesh also has keys, and a mount namespace around them.
     theirs = tuple(cluster.layout.run / node / "containerd" for node in cluster.nodes)
     found = [*cluster.layout.run.rglob("*.key"), *cluster.layout.run.rglob("*kubeconfig")]
     keys = [path for path in found if not any(path.is_relative_to(folder) for folder in theirs)]
@@ -187,7 +187,7 @@ def test_summary_has_cpu_and_memory_of_each_container(
     def used() -> bool:
         now = summary(cluster, "n1", namespace)["fortio"]
         assert now["memory"]["workingSetBytes"] > 1 << 20
-        # A full-speed run on both ends in one container: it must show, and within seconds (housekeeping every second).
+        # A full-speed run on both ends in one container: the kubelet must report it within seconds.
         return now["cpu"]["usageCoreNanoSeconds"] - before["usageCoreNanoSeconds"] > 5e8
 
     eventually("half a CPU second of load in the summary", used, 30)
@@ -304,7 +304,7 @@ def test_600_pretended_pods_get_ready(cluster: Cluster, kwok: Kwok, namespace: s
         assert {condition["status"] for condition in ready} == {"True"}
         return all(datetime.fromisoformat(condition["lastHeartbeatTime"]) > long_after for condition in ready)
 
-    # Who is silent for 50 s is NotReady, and so are its pods: the nodes must be heard from long before that.
+    # A node that is silent for 50 s is NotReady with its pods, so nodes must report long before that.
     eventually("a second heartbeat of every pretended node", heard, 40)
 
 
@@ -341,7 +341,7 @@ def test_strict_mtls_refuses_plaintext_from_outside(
         deploy(cluster, mesh_namespace, server(images["fortio"], name, node), name)
     deploy(cluster, outside, server(images["fortio"], "client", "n2"), "client")
     url = f"http://web.{mesh_namespace}.svc.cluster.local:8080/debug"
-    # First without STRICT: otherwise a refusal might as well be a broken network.
+    # First without STRICT, so that a refusal cannot be a broken network.
     eventually("plaintext before STRICT", lambda: "GET /debug" in curl(cluster, outside, "client", url))
     policy = {
         "apiVersion": "security.istio.io/v1",
@@ -363,4 +363,4 @@ def test_strict_mtls_refuses_plaintext_from_outside(
     assert refused()
     inside = curl(cluster, mesh_namespace, "client", url)
     assert "GET /debug" in inside
-    assert f"spiffe://cluster.local/ns/{mesh_namespace}/sa/default" in inside  # the identity that the server was shown
+    assert f"spiffe://cluster.local/ns/{mesh_namespace}/sa/default" in inside  # the identity that the server saw

@@ -1,4 +1,4 @@
-"""The folder of others' images and charts: what is taken from it, and what is refused in one line."""
+"""The folder of other projects' images and charts: which files are used, and which are refused in one line."""
 
 import gzip
 import hashlib
@@ -50,7 +50,7 @@ def rewritten(path: Path, change: Callable[[Any], Any], name: str = "manifest.js
 
 
 def compressed(path: Path, kind: str) -> Path:
-    """The archive in another coat; the plain one is gone."""
+    """Return the archive in another compression; the plain one is deleted."""
     target = path.with_name(f"{path.name}.{kind}")
     target.write_bytes({"xz": lzma.compress, "gz": gzip.compress}[kind](path.read_bytes()))
     path.unlink()
@@ -58,14 +58,14 @@ def compressed(path: Path, kind: str) -> Path:
 
 
 def taken(tmp_path: Path, folder: Path, own: Mapping[str, str] | None = None) -> tuple[MeshImages, list[str]]:
-    """What a home in `tmp_path` takes from a folder, and what it said."""
+    """Return what a home in `tmp_path` reads from a folder, and its output."""
     said: list[str] = []
     found = prepare(Layout(tmp_path / "home"), own or {}, said.append, {VARIABLE: str(folder)})
     return found, said
 
 
 def refusal(tmp_path: Path, folder: Path, own: Mapping[str, str] | None = None) -> str:
-    """Why a folder is refused, in the one line that a user sees."""
+    """Return the one line with which a folder is refused."""
     with pytest.raises(ClusterError) as caught:
         taken(tmp_path, folder, own)
     text = str(caught.value)
@@ -103,7 +103,7 @@ def test_archives_lie_there_or_in_images_and_charts_go_by_their_own_names(tmp_pa
     assert found.references == (REFERENCE, "meshtrial.test/kuma/kuma-dp:2.14.3")
     assert found.charts == {"kuma": str(chart), "linkerd-crds": str(packed)}
     assert found.archives == (str(tmp_path / "f" / "a.tar"), str(tmp_path / "f" / "images" / "b.tar"))  # no copies
-    assert sorted(said) == ["mesh images: reading a.tar", "mesh images: reading b.tar"]  # two are read at a time
+    assert sorted(said) == ["mesh images: reading a.tar", "mesh images: reading b.tar"]  # two are read in parallel
     (chart / "Chart.yaml").unlink()
     assert "kuma-2.14.3 is not a Helm chart" in refusal(tmp_path, tmp_path / "f")
 
@@ -161,7 +161,7 @@ def test_a_compressed_archive_is_unpacked_once(tmp_path: Path, kind: str) -> Non
     newer, said = taken(tmp_path, tmp_path / "f")
     assert newer.references == ("meshtrial.test/kuma/kuma-cp:2.14.4",)
     assert said
-    assert not unpacked.exists()  # what no archive is any more goes
+    assert not unpacked.exists()  # files that are no longer archives are removed
 
 
 @pytest.mark.parametrize("kind", ["", "xz", "gz"])

@@ -48,7 +48,7 @@ def test_copied_files_are_adapted_or_the_build_says_what_changed(tmp_path: Path)
     assert (tmp_path / "more").read_text() == (HERE / recipe).read_text()
     with pytest.raises(ClusterError, match=r"x.test/x: text has no '{{ if .it }}' any more"):
         files.adapt(tmp_path)
-    # What is added or swapped is part of the key: a stamp of before it is not current.
+    # Additions and replacements are part of the key, so an older stamp is not current.
     assert files.key() != Files("x", "tools", "x.test/x", {}).key()
     assert files.key() != Files("x", "tools", "x.test/x", {}, swaps).key()
 
@@ -73,7 +73,7 @@ def test_an_image_is_a_function_of_its_content(tmp_path: Path) -> None:
         layer.seek(0)
         with tarfile.open(fileobj=layer) as content:
             names = content.getnames()
-            assert names.index("opt/it") < names.index("opt/it/program")  # folders before what is in them
+            assert names.index("opt/it") < names.index("opt/it/program")  # folders before their contents
             assert content.getmember("opt/it/program").mode == 0o755
             assert content.getmember("bin/it").linkname == "x"
     assert manifest["RepoTags"] == [image.ref]
@@ -111,7 +111,7 @@ def test_state_survives_and_a_reboot_ends_every_process(tmp_path: Path) -> None:
 
 
 def test_version_2_controllers_are_handed_down_and_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The files alone, for want of such a machine: which controllers are asked for, and where."""
+    """Only the files, for lack of such a machine: the requested controllers and their place."""
     (tmp_path / "cgroup.controllers").write_text("cpuset cpu io memory pids")
     (tmp_path / "cgroup.subtree_control").write_text("memory")
     tree = cgroups.Hierarchy(tmp_path, 2, frozenset())
@@ -195,7 +195,7 @@ def test_the_seal_fits_the_sources_that_it_was_written_for_and_no_others(tmp_pat
 
 
 class Ended:
-    """A cluster whose end leaves what a test says."""
+    """A cluster whose end leaves what a test names."""
 
     def __init__(self, home: Path) -> None:
         self.layout = Layout(home)
