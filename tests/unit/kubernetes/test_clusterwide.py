@@ -38,7 +38,7 @@ def helms(namespace: str) -> dict:
         (f"{ROLES}/reader", {"metadata": {"labels": {"kuma.io/zone": "a"}}}, True),
         (f"{ROLES}/reader", {"metadata": {"labels": {"notkuma.io/zone": "a"}}}, False),
         (f"{ROLES}/any", helms("kuma-system"), True),
-        # Helm's own word that it is of another installation counts more than a name.
+        # Helm's annotation of another installation outweighs a name.
         (f"{ROLES}/kuma-control-plane", helms("shop"), False),
         (f"{BINDINGS}/any", {"subjects": [{"kind": "ServiceAccount", "namespace": "kuma-system"}]}, True),
         (f"{BINDINGS}/any", {"subjects": [{"kind": "Group", "name": "people"}]}, False),
@@ -74,7 +74,7 @@ def test_what_cannot_be_seen_before_a_mesh_comes_is_not_taken_for_its_own():
     api.refused = {"clusterroles"}
     with refused(TestbedError):
         cleanup.cluster_objects(api)
-    # Cleaning goes by our own label, and takes what it may.
+    # Cleaning follows our own label and deletes what the rights allow.
     gone = ["mutatingwebhookconfigurations kuma-hook removed"]
     assert cleanup.remove_owned(api, "meshtrial.dev/owner") == gone
     assert set(api.objects) == {f"{ROLES}/kuma-of-somebody"}

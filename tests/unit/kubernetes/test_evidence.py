@@ -21,7 +21,7 @@ def event(kind: str, why: str, message: str, when: str = "2026-01-01T00:00:00Z")
 
 @pytest.fixture
 def api() -> FakeApi:
-    """A control plane that waits, a hook that cannot start, and one that crashed."""
+    """A control plane that waits, a hook that cannot start, and a container that crashed."""
     made = FakeApi()
     at = "/api/v1/namespaces/kuma-system"
     made.add(f"{at}/pods/cp-1", pod("kuma-system", "cp-1", containerStatuses=[container("cp", ready=True)]))

@@ -1,4 +1,4 @@
-"""Kubeconfigs as they are found: what is wrong with one is said in a line, before anything is asked."""
+"""Real kubeconfigs: a faulty one is reported in one line, before any request."""
 
 import http.server
 import itertools
@@ -112,7 +112,7 @@ class _Ok(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def listening() -> Iterator[http.server.HTTPServer]:
-    """A server that notes what it is asked: a path where it is the API server, a whole URL where it is a proxy."""
+    """A server that records requests: a path as the API server, a whole URL as a proxy."""
     with http.server.HTTPServer(("127.0.0.1", 0), _Ok) as server:
         server.asked = []  # type: ignore[attr-defined]
         thread = threading.Thread(target=server.serve_forever, args=[0.01])

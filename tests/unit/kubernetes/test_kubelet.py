@@ -1,4 +1,4 @@
-"""Parsing of what a real kubelet (1.34.4) said of a node with an injected load pod and the probe."""
+"""Parse the response of a real kubelet (1.34.4) for a node with an injected load pod and the probe."""
 
 import json
 from pathlib import Path

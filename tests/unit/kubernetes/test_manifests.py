@@ -30,7 +30,7 @@ def test_no_fortio_in_a_pod_starts_loads_for_whoever_asks_it():
         c for p in FILES for o in manifests.read(p) for c in manifests.containers(o) if "server" in c.get("args", [])
     ]
     assert len(servers) == 6
-    # With its page go the calls that start a load: what is asked there is echoed like any other path.
+    # Without fortio's page nobody can start a load there: requests to it are echoed like any other path.
     assert all("-ui-path=" in server["args"] for server in servers)
 
 

@@ -1,4 +1,4 @@
-"""Rolling restarts: which workloads are patched, and when the pods are really others."""
+"""Rolling restarts: which workloads are patched, and when all pods are replaced."""
 
 import pytest
 from refused import refused

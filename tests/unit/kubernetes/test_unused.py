@@ -1,4 +1,4 @@
-"""Services that nobody calls: real objects, each whole when it is first seen, and counted while they stand."""
+"""Unused services: real objects, complete when first seen, and counted while they exist."""
 
 from unit.kubernetes.fakeapi import FakeApi
 

@@ -49,7 +49,7 @@ def test_what_a_version_says_comes_after_what_all_of_them_say():
     }
     options, mesh = versioned({"parameters": {"image_tag": "1.30.4", "proxy_cpu": ""}}, **base)
     values = Values(options, mesh).of(mesh.releases[1])["global"]
-    # Its parameter wins over the values of all versions, and an empty one takes back what they say.
+    # Its parameter overrides the values of all versions, and an empty one restores the default.
     assert (values["hub"], values["tag"], values["variant"]) == ("r.test", "1.30.4", "distroless")
     assert values["proxy"]["resources"]["limits"] == {"memory": "512Mi"}
     options, mesh = versioned({"values": {"istiod": {"global": {"tag": "own"}}}}, **base)
@@ -65,7 +65,7 @@ def test_a_digest_tells_values_apart_and_not_installations():
         choice = {"values": {"linkerd-control-plane": {"proxy": {"logLevel": level}}}}
         options = KubernetesOptions(meshes={"linkerd": choice})
         mesh = find_meshes(options)["linkerd"]
-        # Each has keys of its own, which are no part of what it is.
+        # Each has its own keys, which do not change its identity.
         digests.add(Values(options, mesh).digest(mesh.releases[1]))
     assert len(digests) == 2
 
@@ -92,9 +92,9 @@ KNOWN = {
         ({"proxy": {"loglevel": "x"}}, ["proxy.loglevel is not known (did you mean proxy.logLevel?)"]),
         ({"tag": "1"}, ["tag is not known (did you mean global.tag?)"]),
         ({"zzz": {"a": 1}}, ["zzz is not known"]),
-        # What is empty takes anything.
+        # An empty schema accepts anything.
         ({"env": {"A": {"b": 1}}, "extra": {"x": 1}, "volumes": [{"name": "v"}]}, []),
-        # What Kubernetes reads, not the chart.
+        # Values that Kubernetes reads, not the chart.
         ({"nodeSelector": {"pool": "mesh"}, "podAnnotations": {"mine": "1"}}, []),
         ({"proxy": {"resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}}, []),
         (
