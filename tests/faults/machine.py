@@ -70,7 +70,7 @@ class _Set(datetime.datetime):
         return super().now(tz) + set_by()
 
 
-# In place of the module, for those that name and order things by it. Envoy asks the machine for the time, so keys and
+# Replaces the module for code that names and orders by time. Envoy asks the machine for the time, so keys and
 # tokens keep the real one.
 datetime_that_is_set = SimpleNamespace(**(vars(datetime) | {"datetime": _Set}))
 

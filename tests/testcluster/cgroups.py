@@ -39,7 +39,7 @@ def hierarchies() -> list[Hierarchy]:
 
 
 def version() -> int:
-    """Version that the controllers live in: 1 also on a hybrid machine, 0 when nothing is mounted."""
+    """Return the version of the hierarchy with the controllers: 1 also on a hybrid machine, 0 if nothing is mounted."""
     mounted = hierarchies()
     if any(tree.version == 1 and tree.options & set(_NEEDED) for tree in mounted):
         return 1
@@ -122,7 +122,7 @@ def remove(nodes: Sequence[str], timeout_s: float = 10) -> None:
     while trees(nodes):
         procs.kill(members(nodes))
         for tree in trees(nodes):
-            # Leaves first. A task that is just dying keeps its group busy for a moment: hence the loop outside.
+            # Leaves first. A dying task keeps its group busy for a moment, so the outer loop retries.
             for folder in sorted((path for path in tree.rglob("*") if path.is_dir()), key=lambda p: -len(p.parts)):
                 with contextlib.suppress(OSError):
                     folder.rmdir()

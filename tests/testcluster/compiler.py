@@ -55,7 +55,7 @@ def _go_version(program: str | None) -> tuple[int, ...]:
 def go_environment() -> dict[str, str]:
     """Return the user's environment without variables that would change the build."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("GOFLAGS", "GOWORK"))}
-    # local: never fetch another toolchain. CGO off: the programs must run in an image that has no C library.
+    # local: never fetch another toolchain. CGO off: the programs run in an image without a C library.
     return environment | {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "", "GOWORK": "off"}
 
 

@@ -28,7 +28,7 @@ from testcluster.volumes import Volumes
 
 @dataclass
 class Cluster:
-    """A running cluster. Start it with :meth:`start`, end it with :meth:`stop`."""
+    """A running cluster. Start it with :meth:`start` and end it with :meth:`stop`."""
 
     layout: Layout
     say: Say = print
@@ -123,7 +123,7 @@ class Cluster:
         return path
 
     def environment(self) -> dict[str, str]:
-        """Environment for a program that uses the cluster: KUBECONFIG, PATH, and caches that go with the cluster."""
+        """Return an environment for programs that use the cluster: KUBECONFIG, PATH, and caches removed with it."""
         return clients.environment(self.layout)
 
     def kubectl(self, *arguments: str, stdin: str | None = None, timeout_s: float = 60) -> str:

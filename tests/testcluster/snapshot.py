@@ -60,7 +60,7 @@ def _processes() -> set[str]:
 
 
 def _cgroups() -> set[str]:
-    """Groups at the top of every hierarchy, and any that containers made; other programs' own groups come and go."""
+    """Groups at the top of every hierarchy, and those that containers made; other programs' groups change anyway."""
     root = Path("/sys/fs/cgroup")
     tops = {str(path) for path in [*root.iterdir(), *root.glob("*/*")] if path.is_dir()}
     return tops | {str(path) for path in root.rglob("kubepods*") if path.is_dir()}

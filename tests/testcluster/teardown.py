@@ -124,7 +124,7 @@ def leftovers(layout: Layout) -> list[str]:
     """Return what remains of a cluster on this machine, looked up now."""
     state = State.load(layout)
     found = [f"process {procs.describe(pid)}" for pid in sorted(_our_pids(layout, state))]
-    for pid in procs.all_pids():  # programs of the home that somebody runs on the machine itself: a forgotten kubectl
+    for pid in procs.all_pids():  # programs of the home that somebody runs on the machine itself
         with contextlib.suppress(OSError):
             program = Path(f"/proc/{pid}/exe").readlink()
             line = f"process {procs.describe(pid)}"

@@ -1,4 +1,4 @@
-"""Places from pairs: what was shown bounds them, what was not leaves them open; and what none of has no pair."""
+"""Places from pairs: significant pairs limit them, others leave them open, and inapplicable pairs do not exist."""
 
 from dataclasses import replace
 

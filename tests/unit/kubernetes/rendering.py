@@ -48,7 +48,7 @@ TINY = {
 
 
 def write_mesh(folder: Path, **changed: object) -> Path:
-    """The folder of a small mesh: a realm and a route; its feature has another realm, and something behind it."""
+    """Write the folder of a small mesh: a realm and a route; its feature replaces the realm and adds an object."""
     realm = {"apiVersion": "tiny/v1", "kind": "Realm", "metadata": {"name": "trial", "namespace": "tiny-system"}}
     route = {"apiVersion": "tiny/v1", "kind": "Route", "metadata": {"name": "app"}, "spec": {"to": "x", "port": 1}}
     mtls = [{**realm, "spec": {"mtls": True}}, {**route, "kind": "Other", "metadata": {"name": "more"}}]

@@ -1,4 +1,4 @@
-"""What pipelines' trackers are given: the effects of primary contrasts, in the published formats."""
+"""Output for pipelines' trackers: the effects of primary contrasts, in the published formats."""
 
 import json
 from dataclasses import replace
@@ -60,7 +60,7 @@ def test_an_open_interval_leaves_its_end_out_and_a_missing_effect_its_measure(sh
 
 
 def test_github_action_benchmark_gets_what_it_reads(shown):
-    """Its README asks for name, unit and a number, and takes range and extra as text."""
+    """Its README requires name, unit and a number, and allows range and extra as text."""
     given = json.loads(trackers.benchmark_json("study", shown))
     kinds = {"name": str, "unit": str, "value": float, "range": str, "extra": str}
     assert given

@@ -1,4 +1,4 @@
-"""The recorded sample, and a page that says its verdicts as a report of it does."""
+"""The recorded sample, and a page with its verdicts as in its report."""
 
 from pathlib import Path
 
