@@ -179,7 +179,9 @@ def check(changes: Sequence[Propagation], load: ChangesUnderLoad) -> GateResult:
                 f"{len(asked)} changes, by any in {some})"
             )
         else:
-            never.append(f"{LABELS[name]} not asked in any of {len(of_kind)} changes (the state before never came)")
+            never.append(
+                f"{LABELS[name]} not asked in any of {len(of_kind)} changes (the previous state was never in force)"
+            )
     message = "; ".join(never) + "; lengthen change_every_s, or check that something was changed" if never else ""
     return GateResult("obeyed", float(len(never)), 0.0, not never, message)
 

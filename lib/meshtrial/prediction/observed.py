@@ -90,7 +90,7 @@ def observe(prometheus: Prometheus, window: str, namespaces: Sequence[str] = ())
         raise UsageError(f"range = {window!r}: must be a number with s, m, h, d or w, such as 1h")
     # Only a Prometheus can say what time it is there, and all queries are of this time.
     if not (now := prometheus.query("vector(time())")):
-        raise UsageError(f"{prometheus.address} says no time, so it is no Prometheus")
+        raise UsageError(f"{prometheus.address} returned no time, so it is not a Prometheus")
     reading = _Reading(prometheus, window, now[0].value)
     for mesh in (_istio, _linkerd):
         if (found := mesh(reading)) is not None:

@@ -29,7 +29,7 @@ _NOTE = (
     "two days give a wide one, and it is never narrower than the noise inside the studies makes it. Spread: standard "
     "deviation between the studies beyond their own noise, with its interval (two days do not give one). Predicted: "
     "where the estimate of another study like these will be, from three studies on, in brackets the added amount. The "
-    "A/A twin's spread is what days do without any treatment."
+    "A/A twin's spread shows the effect of days alone."
 )
 
 
