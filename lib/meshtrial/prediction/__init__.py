@@ -356,7 +356,7 @@ class _Predicting:
         return of_nodes or rate_weights(layout.proxy_rps[ends], ladder.rates, machine_rps)
 
     def _assumptions(self, is_configured: bool) -> tuple[str, ...]:
-        """Return in sentences what the numbers suppose."""
+        """Return the assumptions in sentences."""
         busy = "a rate between its proxy's and its node's" if self.options.nodes else "its proxy's own rate"
         lines = [f"A call costs what a single hop costs at {busy}."]
         if not self.options.nodes:

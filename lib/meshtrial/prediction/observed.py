@@ -84,7 +84,7 @@ class Observed:
 def observe(prometheus: Prometheus, window: str, namespaces: Sequence[str] = ()) -> Observed:
     """Return the calls of the last `window` (``30m``, ``1h``), of all namespaces or those from or to some.
 
-    UsageError if no metric of a mesh is there, has requests or the labels, or reaches back so far.
+    UsageError if a mesh's metric is missing, has no requests or labels, or does not reach back that far.
     """
     if not _WINDOW.fullmatch(window):
         raise UsageError(f"range = {window!r}: must be a number with s, m, h, d or w, such as 1h")
@@ -150,7 +150,7 @@ class _Counted:
     called: frozenset[Name] = frozenset()  # services whose own proxy counted requests to them
 
     def require_names(self, reading: _Reading, needed: str) -> None:
-        """Raise UsageError if nothing was counted, or nothing says who called whom."""
+        """Raise UsageError if nothing was counted, or no label names caller and callee."""
         address = reading.prometheus.address
         if not self.flows:
             raise UsageError(
@@ -282,7 +282,7 @@ def _linkerd_ends(labels: tuple[str, ...]) -> _Pair:
 
 
 def _named(namespaces: Sequence[str], names: Sequence[str]) -> Name:
-    """Return the first of some labels that says a name; a proxy writes unknown where it knows none."""
+    """Return the first of some labels that has a name; a proxy writes unknown if it knows none."""
     name, namespace = (next((one for one in those if one not in ("", "unknown")), "") for those in (names, namespaces))
     return Name(namespace, name.replace(">", "-")) if name else UNKNOWN
 

@@ -1,4 +1,4 @@
-"""What the site knows about a study page: a small JSON file in its folder, checked when it is read."""
+"""A study's entry on a site: a small JSON file in the folder of its page, checked when it is read."""
 
 import datetime
 import json

@@ -1,7 +1,8 @@
 """What does a single hop cost at which rate, size and number of connections? The records that a prediction needs.
 
-Rates are crossed with nothing: at one rate in the middle, a larger body and more connections are measured as well, each
-alone. The interpolation between rates is linear in their logarithm, so the rates are a factor of five to ten apart.
+Rates are not crossed with other factors: at one rate in the middle, a larger body and more connections are measured as
+well, each alone. The interpolation between rates is linear in their logarithm, so the rates are a factor of five to ten
+apart.
 """
 
 from __future__ import annotations

@@ -320,7 +320,7 @@ def _available_user_threads() -> int | None:
 
 
 def _cgroup_available(controller: str, limit: str, used: str) -> int | None:
-    """What this process's control group has available; file caches count as available."""
+    """Resources available to this process's control group; file caches count as available."""
     for folder in proc.cgroup_folders(controller):
         most, now = _numbers(str(folder / limit)), _numbers(str(folder / used))
         if most and now:
