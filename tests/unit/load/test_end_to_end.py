@@ -27,7 +27,7 @@ RUNS = BLOCKS * len(EFFECTS)
 class _Deployment(pretended.Deployment):
     def __init__(self, fortio, effect, load, rng):
         self._fortio, self._load, self._rng = fortio, load, rng
-        # What varies between deployments (1 %) and between requests (10 %); the effect multiplies both.
+        # Latency varies between deployments (1 %) and between requests (10 %); the effect multiplies both.
         self._typical_s = SERVICE_S * effect * np.exp(rng.normal(0, 0.01))
         self._clock_s = 0.0
         self.warm = False

@@ -106,8 +106,8 @@ def costs_of_unused_services(data: StudyData, responses: Sequence[str] = UNUSED_
     note = (
         f"Slopes of straight lines through {sizes} unused services, each with two endpoints, at {endpoints} used "
         "endpoints: one per block, in brackets the interval over blocks. Against another treatment: how much more a "
-        "service costs than there. p tests whether a service costs nothing, or the same with both. A p that is not "
-        "small does not show that it does. If the interval includes 0: the cost of 1000 services that this number of "
+        "service costs than with that one. p tests whether a service costs nothing, or the same with both. A large p "
+        "shows neither. If the interval includes 0: the cost of 1000 services that this number of "
         "blocks detects with 80 % power. Twice the services detect half the cost, if the variation between runs stays "
         "the same. Dependent: neighbouring blocks resemble each other, so p would be too small. Exploratory, not "
         "corrected."
