@@ -55,7 +55,7 @@ SETTINGS = {
 
 @dataclass
 class Seen:
-    """What one visit found."""
+    """The findings of one visit."""
 
     console: list[str] = field(default_factory=list)  # errors and warnings, the content security policy's among them
     # Requested addresses, without the page's own file and `data:`.

@@ -37,7 +37,7 @@ SHORT = {"connections": 4, "blocks": 2, "duration_s": 5, "warmup_s": 1}
 
 @dataclass(frozen=True)
 class Done:
-    """What a study left."""
+    """The results of a study."""
 
     code: int
     said: str

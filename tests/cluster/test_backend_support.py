@@ -228,7 +228,7 @@ def designed(name: str, given: Mapping[str, Any], **changed: Any) -> Study:
 
 
 def executed(bed: KubernetesTestbed, study: Study, folder: Path) -> StudyStore:
-    """What a study leaves whose cluster lacks nothing for it."""
+    """Execute a study, for which the cluster must lack nothing; return its folder."""
     assert bed.preflight(study) == ()
     store = StudyStore.create(folder, make_plan(study), {})
     execute(store, bed, lambda _: None)
@@ -237,7 +237,7 @@ def executed(bed: KubernetesTestbed, study: Study, folder: Path) -> StudyStore:
 
 @dataclass(frozen=True)
 class Run:
-    """What one run of a deployment left."""
+    """The results of one run of a deployment."""
 
     proofs: tuple[Proof, ...]
     outputs: tuple[GeneratorOutput, ...]
@@ -259,7 +259,7 @@ class Run:
 
 
 def load_and_prove(deployment: Deployment, load: Load, folder: Path, deploy_s: float = 0.0) -> Run:
-    """What the runner does with a deployment between its birth and its end."""
+    """Load and verify a deployment as the runner does; return the results."""
     proofs = list(deployment.prove("before", 0))
     warm = deployment.generate(fortio.calls(load, "warmup"), folder, 60)
     before = deployment.snapshot()
@@ -274,7 +274,7 @@ def load_and_prove(deployment: Deployment, load: Load, folder: Path, deploy_s: f
 
 
 def one_run(bed: KubernetesTestbed, treatment: str, folder: Path, load: Load = LOAD, app: str = "echo") -> Run:
-    """What the runner does with a deployment, from its birth to its end."""
+    """Deploy, load, verify and remove a treatment as the runner does; return the results."""
     began = time.monotonic()
     deployment = bed.deploy(Treatment.parse(treatment), load, app)
     deploy_s = time.monotonic() - began

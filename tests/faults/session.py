@@ -60,7 +60,7 @@ class Session:
 
     @property
     def log(self) -> Path:
-        """What it says."""
+        """The file with its output."""
         return self.root / "log"
 
     @property

@@ -32,12 +32,12 @@ class Kwok:
 
     @property
     def node_selector(self) -> dict[str, str]:
-        """What a pod must select."""
+        """The node selector that a pod needs."""
         return {"type": "kwok"}
 
     @property
     def tolerations(self) -> list[dict[str, str]]:
-        """What a pod must tolerate."""
+        """The tolerations that a pod needs."""
         return [{"key": "kwok.x-k8s.io/node", "operator": "Equal", "value": "fake", "effect": "NoSchedule"}]
 
     def _manifest(self) -> str:
