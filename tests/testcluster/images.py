@@ -216,7 +216,7 @@ def catalogue(layout: Layout) -> tuple[Image, ...]:
                     {f"/usr/local/bin/{name}": native, **shared_libraries(native)},
                 )
             )
-    from testcluster.ruby import webrick_details  # depends on this module's source
+    from testcluster.ruby import webrick_details  # here, because it imports this module
 
     details = webrick_details()
     return (*images, details) if details else tuple(images)

@@ -59,7 +59,7 @@ def test_failures_by_kind_are_what_really_happened(fortio_server, generate):
     assert kinds(status, load) == {"503": counted(status, load)}
     some = called(fortio_server.http + "?status=504:30,500:30", "some")
     assert set(kinds(some, load)) <= {"500", "504"}
-    # Return fortio's own counts by code, without 200.
+    # fortio's own counts by code, without 200.
     codes = json.loads(some[0].json_path.read_text())["RetCodes"]
     assert kinds(some, load) == {code: number for code, number in codes.items() if code != "200"}
 

@@ -182,7 +182,7 @@ def test_the_page_leads_to_a_passing_and_to_a_failing_gate(tmp_path, monkeypatch
     codes = []
     for command in commands:
         words = shlex.split(command.replace("\\\n", " "))[1:]
-        # Return the files that a shell matches with a pattern, from the checkout.
+        # Expanded as a shell does with a pattern, from the checkout.
         found = [str(next(paths.CHECKOUT.glob(word))) if "*" in word else word for word in words]
         codes.append(call(*found)[0])
     assert codes == said == [0, 4]

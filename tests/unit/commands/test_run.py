@@ -1,4 +1,4 @@
-"""Around a notebook's run: options, resuming without a folder, because the same parameters give the same plan."""
+"""Running a notebook, and resuming without a folder, because the same parameters give the same plan."""
 
 import dataclasses
 import datetime

@@ -67,7 +67,7 @@ def test_a_name_that_is_there_is_no_pattern(bench, folder):
     for k, level in enumerate((0.80, 0.81, 0.82, 0.83)):
         bench.treatment(f"{folder}/{k}/none", [level], start=4 * k)
         bench.treatment(f"{folder}/{k}/istio {folder}", [level + 0.2], start=4 * k + 1)
-        # Return a file that the name would match as a pattern.
+        # A file that the name would match if it were a pattern.
         bench.write(f"bracket 1/{k}/none/run-1.json", "nothing")
         bench.write(f"axb/{k}/none/run-1.json", "nothing")
     inside = [

@@ -42,7 +42,7 @@ def test_a_folder_and_an_archive_are_charts_as_they_lie(tmp_path: Path):
         found = charts.of(mesh(Release("cp", path=str(path))), Release("cp", path=str(path)))
         assert (found.path, found.name, found.version, found.app_version) == (path, "control-plane", "1.2.3", "9.9")
         assert found.values == {"a": {"b": 1}}
-        assert charts.record()["linkerd"]["cp"]["source"] == path.name  # its path does not belong into a record
+        assert charts.record()["linkerd"]["cp"]["source"] == path.name  # its path does not belong in a record
     assert read_chart(archive, "", "").sha256 == hashlib.sha256(archive.read_bytes()).hexdigest()
 
 

@@ -70,7 +70,7 @@ def test_a_service_outside_has_no_proxy():
 @pytest.mark.parametrize(("nodes", "machine_rps"), [(0, 100), (1, 500), (2, 250), (50, 100)])
 def test_a_call_costs_less_on_a_busy_node(nodes, machine_rps):
     data = [recorded({"sidecar": sidecars})]
-    # The calls have 500 rps in all, and a call passes its proxy twice on one machine.
+    # The calls have 500 rps in all, and both proxies of a call are on one machine.
     found = predict(chain(100, 200, 200), data, "sidecar", options=Options(nodes=nodes))
     read_at = 100**OWN_EXPONENT * machine_rps ** (1 - OWN_EXPONENT)
     cost_us = np.interp(np.log(read_at), np.log([100, 1000]), [CALLER_US[100], CALLER_US[1000]])
@@ -152,7 +152,7 @@ def test_sidecars_are_compared_with_proxies_of_nodes():
 def test_memory_includes_the_configuration_where_a_study_measured_it(monkeypatch):
     monkeypatch.setattr(prediction, "configuration_slopes", lambda *_: ([np.full(6, 0.01 * MIB)], 10))
     data = [recorded({"sidecar": sidecars})]
-    # Three services belong to three proxies.
+    # Each of the three proxies knows three services.
     assert predict(chain(100, 100), data, "sidecar").memory_bytes.value == pytest.approx((120 + 9 * 0.01) * MIB)
     far = System({}, tuple(Call("hub", f"s{i}", 10) for i in range(30)))
     assert any("does not include" in line for line in predict(far, data, "sidecar").assumptions)

@@ -1,4 +1,4 @@
-"""The ranking on a page and in a headline, also without a baseline that has the part."""
+"""The ranking on a page and in a headline, and parts that the baseline lacks."""
 
 import pytest
 

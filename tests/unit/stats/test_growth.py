@@ -36,7 +36,7 @@ def test_what_a_slope_that_is_not_shown_would_take_is_what_the_test_of_so_many_b
 
     asked = marginal_cost([0, 1], [[0, 1.4], [0, -1.2], [0, 0.9], [0, -0.3], [0, 0.1], [0, 1.1], [0, -0.6], [0, 0.5]])
     assert not asked.significant
-    # The share of studies that reach their promised power: 0.72 to 0.76 with the estimated noise.
+    # The power at the promised slope. If it were promised from the estimated noise, it would be 0.72 to 0.76.
     found = []
     for _ in range(60):
         promised = marginal_cost([0, 1], slopes(0.0, asked.n)).smallest_found(0.05)
