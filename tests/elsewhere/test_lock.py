@@ -64,7 +64,7 @@ def test_set_up_goes_through_on_every_machine(lock: Path, tmp_path: Path):
 
 
 def test_where_there_is_no_go_it_comes_along(tmp_path: Path):
-    """A Mac builds nothing and needs no compiler."""
+    """A Mac builds nothing and needs no Go."""
     assert problems(GO_LOCK, LINUX, tmp_path) == {}
 
 

@@ -101,7 +101,7 @@ def _bytes() -> dict[str, Damage]:
             held = way == "as a folder"
             told = (*VERIFY, "resume", "report") if held else VERIFY
             if way == "with another letter" and name.endswith(".parquet"):
-                told = ()  # it may be a request that is not in the table
+                told = ()  # the letter may not affect the table
             found[f"{name} {way}"] = Damage(lambda study, do=do, name=name: do(study / name), told, not held)
         for name in RUN:
             told = ALL if unreadable and name == "run.json" else VERIFY
