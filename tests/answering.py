@@ -60,7 +60,7 @@ def recorded(name: str, changes: Mapping[str, object] | None = None) -> Answer:
         for part, other in (changes or {}).items():
             if part in query:
                 return 200, json.dumps(other).encode()
-        # Whatever was not asked of the recorded one is not there.
+        # A query that is not in the recording has no answer.
         return 200, json.dumps(answers.get(query, NOTHING)).encode()
 
     return answer

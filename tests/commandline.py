@@ -1,4 +1,4 @@
-"""The command line called in this process, and the recorded study that comes with the checkout."""
+"""Call the command line in this process, and name the recorded study of the checkout."""
 
 import io
 
@@ -8,6 +8,6 @@ from meshtrial import cli, paths
 
 
 def meshtrial(*argv: object) -> tuple[int, str, str]:
-    """A command's exit code, and what it printed and complained of."""
+    """A command's exit code and its output on stdout and stderr."""
     out, err = io.StringIO(), io.StringIO()
     return cli.main([str(word) for word in argv], out, err), out.getvalue(), err.getvalue()

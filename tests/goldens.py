@@ -1,8 +1,8 @@
-"""What the recorded studies come to, kept as digests: whether a change of the code changed any answer.
+"""Digests of the results of recorded studies, which show whether a change of the code changed any answer.
 
-``PYTHONPATH=lib:tests .venv/bin/python tests/goldens.py`` writes them anew; the commit says what changed and why.
-Kept are verdicts, the run table, the numbers behind every figure, the cells of every table, the plan's digest, the
-headline and exit codes. Not kept is how any of it is laid out or drawn.
+``PYTHONPATH=lib:tests .venv/bin/python tests/goldens.py`` writes them; the commit states what changed and why.
+Digests cover verdicts, the run table, the numbers behind every figure, the cells of every table, the plan's digest, the
+headline and exit codes. Layout and drawing are not covered.
 """
 
 import hashlib
@@ -34,8 +34,8 @@ from meshtrial.report.figure import Figure
 
 FIXTURES = Path(__file__).parent / "fixtures"
 KEPT = FIXTURES / "goldens.json"
-OF_NOW = ("provenance",)  # it names the checkout that shows it
-DIGITS = 9  # sums in another order differ behind these
+OF_NOW = ("provenance",)  # it names the checkout
+DIGITS = 9  # sums in another order differ beyond these digits
 
 
 def digest(value: object) -> str:
@@ -54,14 +54,14 @@ def _rounded(value: object) -> object:
 
 
 def of_sample(sample: Path) -> dict[str, Any]:
-    """What one recorded study comes to."""
+    """Return the digests of one recorded study."""
     with tempfile.TemporaryDirectory() as folder:
         where = packed.unpack(sample, Path(folder)) if packed.is_packed(sample) else sample
         return {"verify": meshtrial("verify", where)[0]} | of_study(mt.open_study(where))
 
 
 def of_variant(name: str) -> dict[str, Any]:
-    """What one study comes to that was never run, but has what no sample has."""
+    """Return the digests of one simulated study, which has parts that no sample has."""
     with tempfile.TemporaryDirectory() as folder:
         return of_study(RecordedStudy(synth.study_data(Path(folder), synth.VARIANTS[name])))
 
@@ -74,13 +74,13 @@ def of_design(path: Path) -> dict[str, Any]:
 
 
 def of_file(path: Path) -> dict[str, Any]:
-    """What `compare` reads in a file of another tool."""
+    """Return what `compare` reads in another tool's file."""
     read = read_file(path, sample_floor=100)
     return {"kind": read.kind, "responses": digest(dict(read.responses)), "bounds": digest(dict(read.bounds))}
 
 
 def of_study(study: RecordedStudy) -> dict[str, Any]:
-    """What a study's records come to."""
+    """Return the digests of a study's records."""
     with _undrawn():
         rows = study.verdicts().to_dicts()
         return {
@@ -96,19 +96,19 @@ def of_study(study: RecordedStudy) -> dict[str, Any]:
 
 @contextmanager
 def _undrawn() -> Iterator[None]:
-    """Figures give their numbers and are not drawn, which takes most of their time."""
+    """Figures return their numbers without being drawn, which would take most of the time."""
     with mock.patch.object(Figure, "__post_init__", return_value=None):
         yield
 
 
 def _shown(module: Any, study: RecordedStudy, of: Callable[[Any], object]) -> Iterator[tuple[str, str]]:
-    """Every public function of one study, with each argument that the study gives."""
+    """Call every public function of one study with each argument that the study allows."""
     for name, function in sorted(vars(module).items()):
         if name.startswith("_") or not inspect.isfunction(function):
             continue
         parameters = inspect.signature(function).parameters
         if "study" not in parameters or {"others", "other", "seed"} & set(parameters) or name in OF_NOW:
-            continue  # of other studies as well, or simulated
+            continue  # needs other studies as well, or is simulated
         required = {key for key, one in parameters.items() if one.default is one.empty} - {"study"}
         for arguments in _arguments(required, study):
             said = ", ".join(arguments.values())
@@ -127,7 +127,7 @@ def _arguments(required: set[str], study: RecordedStudy) -> list[dict[str, str]]
         return [{"response": name} for name in study.recorded.plan.study.primary]
     if required == {"run_id"}:
         return [{"run_id": study.recorded.runs[0].run_id}]
-    return []  # of prices, of another study: what they show is made from what is kept here
+    return []  # depends on prices or another study; its inputs are covered here
 
 
 def _numbers(figure: Figure) -> object:
@@ -150,7 +150,7 @@ KINDS: dict[str, tuple[Callable[[Any], dict[str, Any]], dict[str, Any]]] = {
 
 
 def main() -> None:
-    """Write what all of them come to now."""
+    """Write the digests of all studies."""
     made = {kind: {name: of(what) for name, what in listed.items()} for kind, (of, listed) in KINDS.items()}
     KEPT.write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n")
 

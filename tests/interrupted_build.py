@@ -1,4 +1,4 @@
-"""Interrupting a real build while its compilers run, for the tests of both builds."""
+"""Interrupt a real build while its compilers run, for the tests of both builds."""
 
 import os
 import signal
@@ -12,12 +12,12 @@ from waiting import wait_for
 
 
 def interrupt(argv: Sequence[str | Path], number: int, changed: Mapping[str, str], compilers: int) -> tuple[int, str]:
-    """Start a build, signal it alone once so many compilers run, and see that no program of it goes on.
+    """Start a build, signal only it when this many compilers run, and check that none of its programs continues.
 
-    By ``changed`` of the environment its programs are known; it names an empty GOCACHE, so that there is work. What
-    comes back are the exit code and what was said on standard error.
+    ``changed`` in the environment identifies its programs; it names an empty GOCACHE, so that there is work. Returns
+    the exit code and standard error.
     """
-    # A shell lets what it starts in the background ignore Ctrl-C, and so would this build.
+    # A shell lets background processes ignore Ctrl-C, and this build would inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     environment = {name: value for name, value in os.environ.items() if name != "CI"} | changed
@@ -29,7 +29,7 @@ def interrupt(argv: Sequence[str | Path], number: int, changed: Mapping[str, str
             _, said = child.communicate(timeout=240)
         finally:
             child.kill()
-            if child.wait() == -signal.SIGKILL:  # it did not end its compilers, so this does
+            if child.wait() == -signal.SIGKILL:  # the build left its compilers running, so this ends them
                 for pid in running(changed):
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)

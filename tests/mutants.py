@@ -1,8 +1,9 @@
-"""Mutants of every kind of file that is read and of every study's parameters: data or one sentence, never nonsense.
+"""Mutate every kind of file that is read and every study's parameters: the result is data or one sentence, never
+nonsense.
 
-``PYTHONPATH=lib:tests .venv/bin/python -m mutants 10000 [--done FILE] [KIND ...]`` makes so many of each kind. Each is
-drawn from its kind and number alone, so a number that is printed makes it again, and with ``--done`` a later call goes
-on behind what an earlier one has tried. ``make test`` tries the first of each.
+``PYTHONPATH=lib:tests .venv/bin/python -m mutants 10000 [--done FILE] [KIND ...]`` makes that many of each kind. A
+mutant depends only on its kind and number, so a printed number makes it again. With ``--done`` a later call continues
+after an earlier one. ``make test`` tries the first of each.
 """
 
 from __future__ import annotations
@@ -64,14 +65,14 @@ PUT = (b"\xff", b"\x00", b"\n", b'"', b"{", b",", b"-", b"e9", b"9" * 30)
 
 
 def mutated(rng: random.Random, sound: Any) -> Any:
-    """The same structure with one to three places changed, dropped or doubled."""
+    """Return the same structure with one to three places changed, dropped or doubled."""
     for _ in range(rng.randint(1, 3)):
         sound = _once(rng, sound, 0)
     return sound
 
 
 def _once(rng: random.Random, data: Any, depth: int) -> Any:
-    # One in ten stops above the leaves: a whole branch is something else. What is odd is not made odder.
+    # One in ten stops above the leaves and replaces a whole branch. An already odd value is not changed further.
     what = rng.randrange(10)
     if isinstance(data, int | float) and not isinstance(data, bool) and what < 4:
         return data * rng.choice((-1, 1e-9, 0.5, 5, 1e9))
@@ -84,7 +85,7 @@ def _once(rng: random.Random, data: Any, depth: int) -> Any:
     key, rest = rng.choice(list(data)), dict(data)
     if what == 0:
         del rest[key]
-    elif what == 1:  # a key has one value: it stands under another name
+    elif what == 1:  # a key has one value: it gets another name
         rest[rng.choice(KEYS)] = rest.pop(key)
     else:
         rest[key] = _once(rng, data[key], depth + 1)
@@ -92,7 +93,7 @@ def _once(rng: random.Random, data: Any, depth: int) -> Any:
 
 
 def damaged(rng: random.Random, sound: bytes) -> bytes:
-    """Bytes cut off, repeated, put in, written over, or turned over."""
+    """Cut off, repeat, insert, overwrite or reverse bytes."""
     place, what = rng.randrange(len(sound)), rng.randrange(5)
     before, after = sound[:place], sound[place:]
     if what == 0:
@@ -107,25 +108,25 @@ def damaged(rng: random.Random, sound: bytes) -> bytes:
 
 
 def as_json(data: Any) -> bytes:
-    # An integer of more digits than Python prints by itself is still a number in JSON.
+    # An integer with more digits than Python prints by default is still a number in JSON.
     return json.dumps(data, default=str).encode()
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of foreign input: a sound one, how structures become bytes, and who reads it."""
+    """One kind of foreign input: a valid one, its encoding to bytes, and its reader."""
 
     sound: bytes
     parse: Callable[[Path], object]
     load: Callable[[bytes], Any] | None = None
     dump: Callable[[Any], bytes] = as_json
-    share: float = 1.0  # of what is asked for, where one takes long
+    share: float = 1.0  # share of the requested number, for slow kinds
 
 
 def _plan(path: Path) -> object:
     data = read_json(path)
     body = {key: value for key, value in data.items() if key != "sha256"}
-    # Sealed again: what is asked here is what an altered plan does behind its seal.
+    # Sealed again, so that the altered plan itself is tested and not its seal.
     try:
         seal = digest(body)
     except ValueError:
@@ -170,7 +171,7 @@ def _defaults(study: str, but: str = "") -> dict[str, Any]:
 
 
 def _given(study: str, path: Path) -> object:
-    """As behind ``-p``: pairs of a mapping, or whatever stands on a line."""
+    """As after ``-p``: pairs of a mapping, or whatever stands on a line."""
     text = path.read_bytes().decode(errors="replace")
     try:
         data = json.loads(text)
@@ -185,7 +186,7 @@ def _given_in_file(path: Path) -> object:
 
 
 def _planned(study: str, given: Mapping[str, Any]) -> object:
-    """What is accepted is planned too, where that is no matter of minutes."""
+    """Accepted parameters are planned too, unless that takes minutes."""
     module = study_module(study)
     checked = module.SETTINGS.read(given)
     if checked.study_dir:
@@ -253,7 +254,7 @@ def _yaml(data: Any) -> bytes:
 
 
 def _summary() -> bytes:
-    """What a site keeps of a study, with one verdict."""
+    """The site's record of a study, with one verdict."""
     return as_json(asdict(described(read_study(StudyStore.open(SAMPLE)), "")) | {"schema": "meshtrial.site/2"})
 
 
@@ -295,7 +296,7 @@ def _as_lines(data: Any) -> bytes:
     return b"\n".join(map(as_json, data if isinstance(data, list) else [data])) + b"\n"
 
 
-# Every output of another load generator that the tests have, as text or bytes, and as a structure where it is one.
+# Every output of another load generator in the tests, as text or bytes, and parsed where possible.
 for found in sorted((paths.CHECKOUT / "tests" / "fixtures" / "formats").iterdir()):
     sound = found.read_bytes()
     reader = functools.partial(read_file, sample_floor=0.1)
@@ -308,7 +309,7 @@ for found in sorted((paths.CHECKOUT / "tests" / "fixtures" / "formats").iterdir(
 
 
 def said_against(parse: Callable[[], object]) -> str:
-    """What a parser says against the data: one sentence, or nothing. Any other error than its own is a failure."""
+    """Return the parser's objection to the data: one sentence, or nothing. Any error besides its own is a failure."""
     try:
         parse()
     except MeshtrialError as refused:
@@ -320,7 +321,7 @@ def said_against(parse: Callable[[], object]) -> str:
 
 
 def nonsense(read: object) -> str:
-    """Why what was accepted is the result of no run; empty where it may be one."""
+    """Return why accepted data cannot be the result of a run; empty if it can."""
     if not isinstance(read, Recorded):
         return ""
     values, bounds = read.responses, read.bounds
@@ -346,20 +347,20 @@ def nonsense(read: object) -> str:
 
 
 def mutant(name: str, number: int) -> bytes:
-    """This one of its kind; structures twice as often as bytes, where a kind has a structure."""
+    """Return the mutant of this number; structures are mutated twice as often as bytes, if a kind has a structure."""
     rng, kind = random.Random(f"{name} {number}"), KINDS[name]
     if kind.load is None or not rng.randrange(3):
         return damaged(rng, kind.sound)
     try:
         return kind.dump(mutated(rng, kind.load(kind.sound)))
-    except (ValueError, RecursionError, OverflowError):  # what the writer itself cannot write is no file
+    except (ValueError, RecursionError, OverflowError):  # data that the writer itself cannot write is no file
         return damaged(rng, kind.sound)
 
 
 def tried(name: str, data: bytes, folder: Path) -> str:
-    """What is said against it; an AssertionError where it is accepted and is nonsense, any other where it broke."""
+    """Return the error message for it; AssertionError if nonsense was accepted, any other error if the reader broke."""
     path = folder / "input"
-    if name == "mesh":  # read with what lies beside it
+    if name == "mesh":  # read with the files beside it
         path = folder / MESH.name / "mesh.yaml"
         if not path.exists():
             shutil.copytree(MESH, path.parent)
@@ -371,7 +372,7 @@ def tried(name: str, data: bytes, folder: Path) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """One line per kind; exit code 1 where anything broke."""
+    """Print one line per kind; exit code 1 if a reader broke."""
     parser = argparse.ArgumentParser(prog="mutants", description=__doc__.partition("\n")[0])
     parser.add_argument("count", type=int, help="of each kind")
     parser.add_argument("kinds", nargs="*", default=[], metavar="KIND", help=f"all, or of {', '.join(KINDS)}")

@@ -1,8 +1,8 @@
-"""How a test asks for an error: by its kind and the values that it names.
+"""Tests check an error by its kind and by the values that it names.
 
-What a user then reads stands in one file, tests/fixtures/refusals.txt: below each test its lines in their order, an
-error with its class and the exit code of the command. ``PYTHONPATH=lib:tests .venv/bin/python -m refused`` runs the
-unit tests and writes the file; whoever changes a message reviews the difference.
+The resulting messages are kept in tests/fixtures/refusals.txt: below each test its lines in order, an error with its
+class and the command's exit code. ``PYTHONPATH=lib:tests .venv/bin/python -m refused`` runs the unit tests and writes
+the file; whoever changes a message reviews the difference.
 """
 
 import argparse
@@ -25,7 +25,7 @@ FILE = paths.CHECKOUT / "tests" / "fixtures" / "refusals.txt"
 # The folder in which a run that writes the file collects its lines.
 COLLECTED = "MESHTRIAL_REFUSALS"
 UNIT = "tests/unit/"
-# What differs between runs and machines.
+# Replacements for what differs between runs and machines.
 TEMPORARY = re.escape(str(Path(tempfile.gettempdir()).resolve()))
 PLACES = (
     (re.compile(rf"{TEMPORARY}/pytest-of-[^/]+/pytest-\d+/(popen-gw\d+/)?[^/\s:;,'\"]+"), "TMP"),
@@ -42,10 +42,10 @@ PLACES = (
 
 @contextmanager
 def refused(kind: type[Exception], *, names: Iterable[object] = ()) -> Iterator[pytest.ExceptionInfo[Exception]]:
-    """The block ends in an error of just this kind, in the one line that the file has for this test.
+    """The block ends with an error of exactly this kind, whose line the file has for this test.
 
-    ``names`` are values that the line names, each as a whole: what the program knows and rewording does not change (a
-    parameter, a number, a path), none longer than a word.
+    ``names`` are values that the line names, each as a whole. They are known to the program and independent of wording
+    (a parameter, a number, a path), none longer than a word.
     """
     with pytest.raises(kind) as caught:
         yield caught
@@ -56,7 +56,7 @@ def refused(kind: type[Exception], *, names: Iterable[object] = ()) -> Iterator[
 
 
 def missing(line: str, names: Iterable[object]) -> list[str]:
-    """Those of some values that a line does not name."""
+    """Return those values that a line does not name."""
     values = [str(name) for name in names]
     parts = [value for value in values if not value or re.search(r"\s", value)]
     assert not parts, f"{parts}: parts of a sentence; these stand in {FILE.name}"
@@ -67,7 +67,7 @@ _seen: dict[str, int] = {}
 
 
 def as_reviewed(*lines: str) -> None:
-    """Each is the next line that the file has for this unit test, or is collected for it."""
+    """Each is the next line in the file for this unit test, or is collected for it."""
     test = os.environ["PYTEST_CURRENT_TEST"].rpartition(" (")[0]
     name, _, case = test.partition("[")
     for line in lines:
@@ -89,7 +89,7 @@ def as_reviewed(*lines: str) -> None:
 
 
 def everywhere(line: str) -> str:
-    """A line as it is in every run and on every machine."""
+    """Return a line without what differs between runs and machines."""
     for place, name in PLACES:
         line = place.sub(name, line)
     return line.replace("\r", "\\r").encode(errors="backslashreplace").decode()
@@ -97,7 +97,7 @@ def everywhere(line: str) -> str:
 
 @cache
 def reviewed() -> dict[str, list[str]]:
-    """The lines of each test."""
+    """Return the lines of each test."""
     return _read(FILE.read_text()) if FILE.exists() else {}
 
 
@@ -113,7 +113,7 @@ def _read(text: str) -> dict[str, list[str]]:
 
 
 def main(argv: list[str]) -> int:
-    """Run the tests that meet errors, and write what they met; nothing is written where one of them fails."""
+    """Run the tests that expect errors and write their messages; write nothing if one of them fails."""
     parser = argparse.ArgumentParser(prog="refused", description=f"write {FILE.relative_to(paths.CHECKOUT)}")
     parser.add_argument("tests", nargs="*", help="files or folders; without any all unit tests that meet errors")
     given = parser.parse_args(argv).tests

@@ -1,7 +1,7 @@
-"""Repeats tests and says which ever failed: a test that asks how fast the machine is shows itself by that.
+"""Repeat tests and list those that ever failed, which finds tests that depend on the machine's speed.
 
 ``make repeat N=20 TESTS=tests/local BUSY=1``; BUSY is how many cores are kept busy beside them. Every round is a
-pytest of its own, so that none knows of another. The exit code is 1 if anything ever failed.
+separate pytest process. The exit code is 1 if anything ever failed.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from meshtrial.signals import interruptible
 
 @contextmanager
 def busy(cores: int) -> Iterator[None]:
-    """So many programs that do nothing but run."""
+    """Run this many programs that only use CPU."""
     others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(cores)]
     try:
         yield
@@ -32,7 +32,7 @@ def busy(cores: int) -> Iterator[None]:
 
 
 def one_round(arguments: Sequence[str], results: Path) -> tuple[int, dict[str, str]]:
-    """Exit code, and the tests that failed with the first line of why."""
+    """Return the exit code and the failed tests, each with its first line of explanation."""
     command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={results}", *arguments]
     with results.with_suffix(".log").open("w") as log:
         code = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False).returncode
@@ -54,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
     why: dict[str, str] = {}
     done = bad = 0
     folder = Path(tempfile.mkdtemp(prefix="repeat-"))
-    # Interrupted or ended it says what it knows so far, and ends what it keeps busy.
+    # When interrupted, it prints the results so far and ends its busy programs.
     with interruptible(), busy(given.busy), suppress(KeyboardInterrupt):
         for number in range(1, given.times + 1):
             started = time.monotonic()

@@ -1,4 +1,4 @@
-"""Programs that run, known by their environment: those that a test started, and nobody else's."""
+"""Find running programs by their environment: those that a test started, and no others."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def running(environment: Mapping[str, object]) -> dict[int, str]:
-    """Names of the programs that were started with all of this in their environment, by process."""
+    """Return the names of programs that were started with all of this in their environment, by process."""
     wanted = {f"{name}={value}".encode() for name, value in environment.items()}
     programs = {}
     for entry in Path("/proc").iterdir():

@@ -1,4 +1,4 @@
-"""axe-core, the checker of accessibility, had from npm by version and digest and kept in the checkout's cache."""
+"""The accessibility checker axe-core, downloaded from npm by version and digest into the checkout's cache."""
 
 import base64
 import hashlib
@@ -11,7 +11,7 @@ from pathlib import Path
 from meshtrial import paths
 
 VERSION = "4.14.1"
-# As `npm view axe-core@VERSION dist.integrity` prints it.
+# As printed by `npm view axe-core@VERSION dist.integrity`.
 INTEGRITY = "sha512-FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ=="
 KEPT = paths.CHECKOUT / ".cache" / f"axe-core-{VERSION}" / "axe.min.js"
 
@@ -21,7 +21,7 @@ class NotHereError(Exception):
 
 
 def source() -> str:
-    """The script to put into a page; from the registry where the cache does not hold it."""
+    """Return the script to inject into a page; it is downloaded if the cache does not have it."""
     if not KEPT.is_file():
         _fetch()
     return KEPT.read_text(encoding="utf-8")

@@ -28,7 +28,7 @@ def chromium() -> Iterator[opening.Browser]:
 
 @pytest.fixture(scope="session")
 def page_of(request, tmp_path_factory) -> Iterator[Callable[[str], Path]]:
-    """The report of a sample by its study's name; those of all tests are made while others are looked at."""
+    """Return the report of a sample by its study's name; all reports are made while tests check the first ones."""
     folder = tmp_path_factory.mktemp("reports")
     studies = samples()
     named = [name for name in studies if any(name in item.name for item in request.session.items)]
@@ -55,7 +55,7 @@ def checker() -> str:
 
 @pytest.fixture(scope="session")
 def visit(chromium, page_of) -> Callable[[str, str], opening.Seen]:
-    """A report in a setting, opened once, whatever is asked of it."""
+    """Return a report in a setting; each is opened once."""
     checker = opening.checker()
     return functools.cache(
         lambda name, setting: opening.look(chromium, page_of(name), opening.SETTINGS[setting], checker)

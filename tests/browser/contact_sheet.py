@@ -1,6 +1,6 @@
-"""All reports of the samples in all settings as one picture, to be looked at: ``make contact-sheet SHEET=OUT.png``.
+"""One picture of all sample reports in all settings, for visual review: ``make contact-sheet SHEET=OUT.png``.
 
-A row a report, a column a setting; ``--each FOLDER`` keeps every screenshot besides, in full. Pictures are not kept in
+One row per report, one column per setting; ``--each FOLDER`` also keeps every full screenshot. Pictures are not kept in
 git: they are made again from the records.
 """
 
@@ -16,8 +16,8 @@ from PIL import Image, ImageDraw
 from meshtrial.records.listing import samples
 
 COLUMN_PX, GAP_PX, LABEL_PX = 440, 24, 26
-TALLEST_PX = 1800  # of a page in the sheet; what is longer is cut off there
-PIECE_PX = 8000  # Chromium's longest picture is twice as long
+TALLEST_PX = 1800  # of a page in the sheet; longer pages are cut
+PIECE_PX = 8000  # Chromium's longest picture is twice this
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def screenshot(chromium: opening.Browser, page: Path, setting: opening.Setting, out: Path) -> Path:
-    """A page from top to end, put together from pieces that Chromium can draw."""
+    """Return a whole page as one picture, joined from pieces that Chromium can draw."""
     with opening.opened(chromium, setting) as view:
         view.goto(page.as_uri())
         height = int(view.evaluate("document.documentElement.scrollHeight"))

@@ -1,4 +1,4 @@
-"""A page opened in a real browser: five settings, and everything that a test asks about it, looked at in one visit."""
+"""Open a page in a real browser in five settings; one visit collects everything that tests check."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 LAYOUT = (Path(__file__).with_name("layout.js")).read_text(encoding="utf-8")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-# It keeps to this machine: no traffic of its own.
+# Chromium sends no traffic of its own.
 QUIET = (
     "--no-sandbox",
     "--disable-quic",
@@ -27,16 +27,16 @@ QUIET = (
 
 @dataclass(frozen=True)
 class Setting:
-    """How a reader looks at a page."""
+    """One setting in which a page is opened."""
 
     name: str
     width: int  # of the window, in CSS pixels
     height: int
     scheme: str = "light"  # light or dark
     media: str = "screen"  # screen or print
-    phone: bool = False  # a touch screen with its own idea of a viewport
-    # Rules of axe-core that are asked here; None asks nothing. What was asked in one setting and cannot come out
-    # otherwise in another is not asked again: it takes seconds a page.
+    phone: bool = False  # a touch screen with a viewport of its own
+    # Rules of axe-core to check; None checks none. A rule is checked in one setting only if others give the same
+    # result, because it takes seconds per page.
     rules: dict[str, Any] | None = None
 
 
@@ -47,7 +47,7 @@ SETTINGS = {
         Setting("1280", 1280, 800, rules={}),
         Setting("phone", 390, 844, phone=True, rules={"rules": {"color-contrast": {"enabled": False}}}),
         Setting("dark", 1280, 800, scheme="dark", rules={"runOnly": ["color-contrast"]}),
-        # A4 between margins of 10 mm, at 96 px an inch.
+        # A4 between margins of 10 mm, at 96 px per inch.
         Setting("print", 718, 1046, media="print"),
     )
 }
@@ -55,16 +55,16 @@ SETTINGS = {
 
 @dataclass
 class Seen:
-    """What one visit found."""
+    """The findings of one visit."""
 
     console: list[str] = field(default_factory=list)  # errors and warnings, the content security policy's among them
-    # Addresses that were asked for, without the page's own file and `data:`.
+    # Requested addresses, without the page's own file and `data:`.
     requests: list[str] = field(default_factory=list)
-    # Text that cannot be read, as the page opens and with every fold opened.
+    # Text that cannot be read, with folds closed and with every fold open.
     layout: list[str] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)  # of axe-core, serious or critical
     nameless: list[str] = field(default_factory=list)  # drawings and pictures without alternative text
-    height: int = 0  # of the page as it opens, in CSS pixels
+    height: int = 0  # of the page when it opens, in CSS pixels
 
     def wrong(self) -> list[str]:
         """All of it."""
@@ -73,8 +73,8 @@ class Seen:
 
 @contextmanager
 def browser() -> Iterator[Browser]:
-    """A headless Chromium, which ends with this."""
-    # Chromium's socket lies in its temporary folder, and may have 108 bytes of path: a test's own folder is longer.
+    """A headless Chromium, closed at the end of the block."""
+    # The path of Chromium's socket has at most 108 bytes, and a test's own folder can be longer.
     with tempfile.TemporaryDirectory(prefix="chromium-", dir="/tmp") as short, sync_playwright() as driver:
         environment: dict[str, str | float | bool] = {**os.environ, "TMPDIR": short}
         started = driver.chromium.launch(executable_path=CHROMIUM, args=list(QUIET), env=environment)
@@ -86,7 +86,7 @@ def browser() -> Iterator[Browser]:
 
 @contextmanager
 def opened(started: Browser, setting: Setting, **options: Any) -> Iterator[Page]:
-    """A window of this setting; ``options`` are those of a browser context."""
+    """Return a window of this setting; ``options`` are those of a browser context."""
     context = started.new_context(
         viewport={"width": setting.width, "height": setting.height},
         color_scheme=setting.scheme,  # type: ignore[arg-type]
@@ -103,9 +103,9 @@ def opened(started: Browser, setting: Setting, **options: Any) -> Iterator[Page]
 
 
 def look(started: Browser, path: Path, setting: Setting, checker: str = "") -> Seen:
-    """Open a page and write down what is wrong with it; of accessibility nothing without the source of axe-core."""
+    """Open a page and collect its problems; accessibility is checked only with the source of axe-core."""
     seen = Seen()
-    # The page's policy lets no script in but its own; the checkers come from outside the page.
+    # The page's policy blocks other scripts, so the checkers are injected from outside the page.
     with opened(started, setting) as page:
         page.on("console", lambda said: seen.console.append(said.text) if said.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: seen.console.append(str(error)))
@@ -119,7 +119,7 @@ def look(started: Browser, path: Path, setting: Setting, checker: str = "") -> S
         seen.layout = page.evaluate(LAYOUT)
         if setting.media == "screen":
             page.evaluate("for (const fold of document.querySelectorAll('details')) fold.open = true")
-            page.wait_for_timeout(50)  # the page looks at what scrolls now
+            page.wait_for_timeout(50)  # the page updates what scrolls
             seen.layout += [f"folds open: {line}" for line in page.evaluate(LAYOUT)]
         if checker and setting.rules is not None:
             seen.violations = violations(page, checker, setting.rules)
@@ -129,7 +129,7 @@ def look(started: Browser, path: Path, setting: Setting, checker: str = "") -> S
 
 
 def violations(page: Page, checker: str, rules: dict[str, Any]) -> list[str]:
-    """What axe-core finds on a page as it stands, serious or critical, a line a rule."""
+    """Return the serious and critical problems that axe-core finds on a page, one line per rule."""
     page.evaluate(checker)
     found: list[dict[str, Any]] = page.evaluate(
         "rules => axe.run(document, {resultTypes: ['violations'], ...rules}).then(found => found.violations)", rules
@@ -142,7 +142,7 @@ def violations(page: Page, checker: str, rules: dict[str, Any]) -> list[str]:
 
 
 def checker() -> str:
-    """Source of axe-core; empty where it cannot be had."""
+    """Source of axe-core; empty if it is unavailable."""
     try:
         return axe.source()
     except axe.NotHereError:

@@ -1,4 +1,4 @@
-"""Reports to look at: those of the recorded samples, made by the command that a reader uses."""
+"""Make reports of the recorded samples with the command that readers use."""
 
 import os
 import shutil
@@ -27,7 +27,7 @@ def make(study: Path, folder: Path, **environment: str) -> Path:
         timeout=280,
         check=False,
     )
-    if done.returncode not in (0, 3):  # 3: some of the runs that were recorded were not valid
+    if done.returncode not in (0, 3):  # 3: some recorded runs failed a check
         raise AssertionError(f"meshtrial report {study}: {done.stderr[-2000:]}")
     (page,) = reports.glob("*-*.html")
     return page

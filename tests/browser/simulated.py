@@ -1,4 +1,4 @@
-"""The page of a study that exists in memory alone: a notebook's own cells, executed without a kernel."""
+"""Make the page of a study that exists only in memory: its notebook's cells are executed without a kernel."""
 
 import ast
 from pathlib import Path
@@ -15,11 +15,11 @@ from meshtrial.report.html import notebook_to_html
 
 
 def page_of(data: StudyData, html: Path) -> Path:
-    """Execute the notebook of the study's name on this study, and write its page."""
+    """Execute the notebook for this study and write its page."""
     notebook: Any = nbformat.read(paths.NOTEBOOKS / f"{data.plan.study.name}.ipynb", as_version=4)
     known: dict[str, Any] = {"mt": mt, "study": RecordedStudy(data)}
     for cell in notebook.cells:
-        # The study is there already: nothing is run.
+        # The study exists, so the cell runs nothing.
         if cell.cell_type == "code" and not {"parameters", "progress"} & set(cell.metadata.get("tags", ())):
             cell.outputs = _outputs(cell.source, known)
     executed = html.with_suffix(".ipynb")

@@ -1,4 +1,4 @@
-"""The documentation as it opens from a folder: read on a phone, in the dark and by keyboard, and searched."""
+"""The documentation opened from a folder: on a phone, in dark mode, by keyboard, and with its search."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ from browser import opening
 
 from meshtrial import paths
 
-# Wide tables, code, a drawing, a notebook; the others are of the same make.
+# Pages with wide tables, code, a drawing and a notebook; other pages are similar.
 PAGES = ("README", "docs/reference/parameters", "docs/reference/python", "notebooks/mesh_comparison", "search")
 
 
@@ -28,7 +28,7 @@ def test_it_can_be_read_and_asks_no_host_for_anything(chromium, checker, pages, 
     looked = opening.look(chromium, path, opening.SETTINGS[setting])
     assert [asked for asked in looked.requests if not asked.startswith(pages.as_uri())] == []
     assert (looked.console, looked.layout) == ([], [])
-    # axe-core asks for style sheets again, which a browser does not allow a page of a folder.
+    # axe-core loads style sheets again, which a browser refuses for a page of a folder.
     assert opening.look(chromium, path, opening.SETTINGS[setting], checker).violations == []
 
 

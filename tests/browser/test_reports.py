@@ -1,4 +1,4 @@
-"""Every report of the samples in a real browser: wide, at 1280 px, on a phone, in the dark and on paper."""
+"""Every sample report in a real browser: wide, at 1280 px, on a phone, in dark mode and on paper."""
 
 import pytest
 from browser import opening
@@ -26,8 +26,7 @@ def test_no_text_is_cut_off_or_lies_over_another(visit, study, setting):
     assert visit(study, setting).layout == []
 
 
-# Texts of the first screen that are smaller than 14 px, 10 px in a drawing, and where that begins which says whether to
-# trust it.
+# Texts of the first screen below 14 px (10 px in a drawing), and the position of the six checks.
 FIRST = """() => {
   const small = text => {
     const own = parseFloat(getComputedStyle(text).fontSize);

@@ -1,4 +1,4 @@
-"""A study of 600 runs makes a page that can be sent and opened; docs/benchmarks/report.py says how fast it opens."""
+"""A report of 600 runs is small enough to send and open; docs/benchmarks/report.py measures how fast it opens."""
 
 from browser.simulated import page_of
 from unit.report import synth

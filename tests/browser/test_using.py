@@ -1,4 +1,4 @@
-"""What a reader does with a page: sort by keyboard, read it without a script, print it, make it again."""
+"""A reader uses a page: sorts by keyboard, reads it without scripts, prints it, and makes it again."""
 
 import re
 import shutil
@@ -16,7 +16,7 @@ TEXT = (
     "[...document.querySelectorAll('body *')].filter(e => !e.children.length && e.tagName !== 'SCRIPT')"
     ".map(e => e.textContent.trim()).filter(Boolean)"
 )
-MOST_STOPS = 400  # of the Tab key, until one gives up
+MOST_STOPS = 400  # presses of the Tab key before the test gives up
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def page(chromium, meshes) -> Iterator[opening.Page]:
 
 
 def column(page: opening.Page) -> list[list[float | None]]:
-    """Stored numbers of the focused heading's column, a list a group of rows."""
+    """Return the stored numbers of the focused heading's column, one list per group of rows."""
     found: list[list[float | None]] = page.evaluate(
         """() => {
             const head = document.activeElement.closest("th"), place = head.cellIndex, groups = [[]];

@@ -1,4 +1,4 @@
-"""The calibration that the pages print, run once: every error rate, coverage and power against what it should be.
+"""The published calibration, run once: every error rate, coverage and power against its target.
 
 At its size three Monte-Carlo standard errors, sqrt(p q / n), tell an error rate of 0.05 from one of 0.10, and where a
 fourth of the studies is simulated, 0.10 from a third of 0.42.
@@ -46,7 +46,7 @@ def test_false_positives_in_every_kind_of_noise(rows: tuple[CheckResult, ...]) -
     differences = [r for r in cells if r.cell.startswith("by difference")]
     cells = [r for r in cells if r not in differences]
     assert (len(cells), len(differences)) == (16, 6)
-    # and the test is not merely conservative: the exact size at n = 10 is .0488
+    # and the test is not merely conservative: its exact size at n = 10 is .0488
     assert np.mean([r.observed for r in cells]) == pytest.approx(0.0488, abs=0.004)
 
 
@@ -95,7 +95,7 @@ def test_stopping_rules(rows: tuple[CheckResult, ...]) -> None:
 def test_equal_treatments_are_seldom_called_saturated(rows: tuple[CheckResult, ...]) -> None:
     cells = of(rows, "saturated")
     assert_passed(cells)
-    assert max(r.observed for r in cells) > 0.002  # some are, or the cells would prove nothing
+    assert max(r.observed for r in cells) > 0.002  # some are, or the cells would show nothing
 
 
 def test_agreement(rows: tuple[CheckResult, ...]) -> None:
@@ -103,7 +103,7 @@ def test_agreement(rows: tuple[CheckResult, ...]) -> None:
 
 
 def test_the_known_limit_is_still_there(rows: tuple[CheckResult, ...]) -> None:
-    # were it gone, the simulation would no longer make dependent blocks
+    # without it the simulation would not make dependent blocks
     assert_passed(of(rows, "limit"))
 
 
@@ -119,7 +119,7 @@ def test_recorded_residuals() -> None:
 
 
 def test_pooled_runs_without_blocks_would_not_pass() -> None:
-    # the blocks do the work: break the pairing, and under drift the unpaired differences are dependent and wide
+    # pairing by blocks matters: without it, drift makes the unpaired differences dependent and wide
     rng = np.random.default_rng(10)
     values = simulate(np.log([1.0, 1.1]), BLOCKS, 2000, rng, noise=Noise(drift=1.5))
     paired = signed_rank_p_rows(values[:, :, 1] - values[:, :, 0]) <= 0.05
@@ -129,7 +129,7 @@ def test_pooled_runs_without_blocks_would_not_pass() -> None:
 
 
 def test_whole_families_through_to_the_verdict() -> None:
-    """Whole A/A studies of five treatments: how often is anything at all called different?"""
+    """In whole A/A studies of five treatments, how often is any difference called?"""
     names = ["none", "a", "b", "c", "d", "e", "none-aa"]
     studies = np.exp(simulate(np.zeros(7), BLOCKS, 400, np.random.default_rng(11)))
     called = twins = 0
@@ -152,7 +152,7 @@ def test_real_effects_reach_their_verdict() -> None:
         values = {name: study[:, i] for i, name in enumerate(names)}
         for r in analyse_family(values, Family("none", twin="none-aa", margin=Margin(0.05))):
             said[r.treatment].append((r.verdict.label, r.verdict.qualifier))
-    # Blocks are taken to depend on each other, by chance, in 1 or 2 % of sound studies: they get no verdict.
+    # By chance, 1 or 2 % of sound studies appear to have dependent blocks and get no verdict.
     withheld = sum(label == "dependent" for label, _ in said["large"])
     assert withheld <= 6
     assert said["large"].count(("slower", "material")) >= 198 - withheld

@@ -1,4 +1,4 @@
-"""Two treatments of one capacity through the product's own search, against a server whose limit wanders."""
+"""Two treatments of equal capacity in the real search, against a server whose limit varies."""
 
 import math
 from pathlib import Path
@@ -19,12 +19,12 @@ STUDIES, BLOCKS, ALPHA = 40, 10, 0.05
 MEASUREMENT = SimpleNamespace(
     requests=pl.DataFrame({"ok": [True], "latency_s": [1e-5]}), generators=(SimpleNamespace(requests=1),)
 )
-# What two data planes with one capacity reach in a closed loop differs all the same: it has no schedule to keep.
+# Two data planes of equal capacity can differ in a closed loop, which has no schedule.
 CLOSED_LOOPS = (1.20, 1.27)
 
 
 class Server:
-    """Keeps a rate up to a limit that is another one in every step (sd 1 %)."""
+    """A server that keeps every rate up to a limit, which varies by step (sd 1 %)."""
 
     def __init__(self, rng: np.random.Generator, limit: float, closed: float) -> None:
         self.rng, self.limit, self.closed = rng, limit, closed
@@ -43,7 +43,7 @@ class Server:
 
 
 def share_called(monkeypatch: pytest.MonkeyPatch, folder: Path, studies: int, *, drawn: bool) -> float:
-    """Of studies of two treatments of one capacity, those that call them different."""
+    """Return the share of studies of equal capacity that call a difference."""
     rng = np.random.default_rng(7)
     called = 0
     for _ in range(studies):

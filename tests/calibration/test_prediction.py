@@ -1,4 +1,4 @@
-"""How often the interval of a prediction contains what the system really costs."""
+"""How often the interval of a prediction contains the system's real cost."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def share_covered(system: System, true_cores: float, studies: int, session_us: f
     return float(np.mean([drawn(seed) for seed in range(STUDIES)]))
 
 
-# Of a chain whose proxies lie on both measured rates and between them.
+# A chain whose proxies have rates at and between the two measured ones.
 CHAIN = System({}, (Call("a", "b", 100), Call("b", "c", 200)))
 SHARE = np.log10(3)  # of the way from 100 to 1,000, at b's 300 requests per second
 

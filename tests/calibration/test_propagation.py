@@ -30,7 +30,7 @@ def requests(sent_s: np.ndarray, refused: np.ndarray) -> pl.DataFrame:
 
 
 def a_run(rng: np.random.Generator, cycles: int, late: float, rps: float = 50) -> tuple[Propagation, ...]:
-    """Denials and permissions that take effect after a lognormal time, beyond the window with probability `late`."""
+    """Return changes that take effect after a lognormal time, beyond the window with probability `late`."""
     planned = steps(("authorization",), cycles)
     sd = math.log(WINDOW_S / MEDIAN_S) / NormalDist().inv_cdf(1 - late)
     moments = WINDOW_S * np.arange(1, len(planned) + 1)
@@ -39,7 +39,7 @@ def a_run(rng: np.random.Generator, cycles: int, late: float, rps: float = 50) -
     met = sent + LATENCY_S * rng.random(len(sent))
     refused = np.zeros(len(sent), dtype=bool)
     for step, at_s, took_s in zip(planned, moments, took, strict=True):
-        if took_s < WINDOW_S:  # otherwise the next change supersedes it
+        if took_s < WINDOW_S:  # otherwise the next change replaces it
             refused[met >= at_s + took_s] = step.after == REFUSED
     made = [AppliedChange(step, ChangeTime(at_s, 0.0)) for step, at_s in zip(planned, moments, strict=True)]
     return measure(requests(sent, refused), made, 0.0)

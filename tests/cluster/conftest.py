@@ -15,7 +15,7 @@ import pytest
 from testcluster import ClusterError, plugin
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))  # tests are imported by path (importlib mode), so nothing else finds what they share
+sys.path.insert(0, str(HERE))  # tests are imported by path (importlib mode), so their shared modules need this entry
 
 from owncluster import OWN_KUBECONFIG, own_kubeconfig  # noqa: E402
 
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--all``: what is marked ``wide`` too, which shows once more, in full, what other tests show already."""
+    """``--all``: include tests marked ``wide``, which repeat in full what other tests cover."""
     parser.addoption("--all", action="store_true", help="run the tests marked wide as well")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     plugin.use(config)
-    # A shell lets what it starts in the background ignore Ctrl-C, and so would every study that is interrupted here.
+    # A shell lets background processes ignore Ctrl-C, and interrupted studies would inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what is here, leave out what is wide, skip what an own cluster is not for, and order it by mesh."""
+    """Mark cluster tests, deselect wide ones, skip those unfit for the user's own cluster, and order them by mesh."""
     ours = [item for item in items if HERE in item.path.parents]
     wide = (
         [] if config.getoption("--all", default=False) else [item for item in ours if item.get_closest_marker("wide")]
@@ -57,7 +57,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in ours if own else ():
         if "cluster" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.skip(f"{OWN_KUBECONFIG} is set, and this test is for the test cluster alone"))
-    # Where they stand now, in an order by mesh: pytest's own puts tests of one feature of two meshes together.
+    # Keep this order by mesh: pytest's own puts tests of one feature of two meshes together.
     by_mesh = [(i, item) for i, item in enumerate(items) if item in ours and "standing" in _parameters(item)]
     for (i, _), (_, item) in zip(by_mesh, sorted(by_mesh, key=lambda p: _parameters(p[1])["standing"]), strict=True):
         items[i] = item
@@ -73,7 +73,7 @@ def ground(request: pytest.FixtureRequest) -> Ground:
 
     ``MESHTRIAL_TEST_CLUSTER_FILE`` names the user's options for it, as ``cluster_file`` of a study does.
     """
-    from ground import ground_on, own_ground  # slow to import, and not every session comes here
+    from ground import ground_on, own_ground  # slow to import, and not every session needs it
 
     try:
         own = own_kubeconfig()

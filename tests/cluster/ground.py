@@ -1,7 +1,7 @@
-"""The cluster that conformance tests stand on: the test cluster, or one of the user's own (see ``owncluster``).
+"""The cluster of the conformance tests: the test cluster, or one of the user's own (see ``owncluster``).
 
 The test cluster has the images that are built here, and those of a folder; an own cluster pulls the releases that the
-meshes' data names. What else runs on it is compared before and after, never touched.
+meshes' data names. Everything else on it is compared before and after, and never changed.
 """
 
 import contextlib
@@ -29,20 +29,20 @@ from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
 
 @dataclass(frozen=True)
 class Ground:
-    """The cluster that a conformance test stands on."""
+    """The cluster on which a conformance test runs."""
 
     kubeconfig: Path
-    meshes: tuple[str, ...]  # that can be installed on it; on an own cluster all, for it pulls their releases
+    meshes: tuple[str, ...]  # installable ones; the user's own cluster pulls releases of all
     cluster: Cluster | None = None  # the test cluster
     cluster_file: str = ""  # the user's options for an own cluster
 
     @property
     def own(self) -> bool:
-        """Whether it is the user's own cluster: other things may run on it."""
+        """Whether it is the user's own cluster, where other things may run."""
         return self.cluster is None
 
     def options(self, **more: Any) -> dict[str, Any]:
-        """Options of a study on it."""
+        """Return the options of a study on it."""
         if self.cluster is not None:
             return options_for(self.cluster, **more)
         file = {"cluster_file": self.cluster_file} if self.cluster_file else {}
@@ -50,7 +50,7 @@ class Ground:
 
     @contextmanager
     def bed(self, **more: Any) -> Iterator[KubernetesTestbed]:
-        """A testbed on it, closed whatever happens."""
+        """Yield a testbed on it, and close it in any case."""
         bed = KubernetesTestbed(self.options(**more))
         try:
             yield bed
@@ -74,7 +74,7 @@ class Ground:
         return json.loads(self.kubectl("get", *arguments, "-o", "json"))
 
     def asked_for(self, study: Study) -> AbstractContextManager[None]:
-        """Bring what the meshes of a study ask of a cluster."""
+        """Install what the meshes of a study require of a cluster."""
         known = find_meshes(KubernetesOptions.read(self.options()))
         names = dict.fromkeys(t.versioned for t in study.treatments if t.versioned in known)
         return self.asked_by(*(known[name] for name in names))
@@ -89,16 +89,16 @@ class Ground:
                 pytest.skip(reason)
 
     def require_app(self, app: str) -> None:
-        """Skip the test by the application's name where one of its images cannot be had."""
+        """Skip the test by the application's name if one of its images is unavailable."""
         chosen = KubernetesOptions.read(self.options()).images
         for name, reference in images_of(app).items():
-            # A cluster of the user's own pulls what a registry has; the project's own programs are on none.
+            # The user's own cluster pulls from registries, which do not have the project's own programs.
             if name not in chosen and (self.cluster is not None or reference.startswith("meshtrial/")):
                 pytest.skip(f"{app}: its image {name} is not here")
 
     @contextmanager
     def asked_by(self, *meshes: Mesh) -> Iterator[None]:
-        """Bring what meshes ask of a cluster (CRDs, volumes), then take it away; an own one has its own."""
+        """Install what meshes require of a cluster (CRDs, volumes), then remove it; a user's own cluster has it."""
         asked = {kind for mesh in meshes for part in (mesh, *mesh.features.values()) for kind in part.requires}
         if self.cluster is None:
             yield
@@ -112,7 +112,7 @@ class Ground:
 
     @contextmanager
     def ready_for(self, bed: KubernetesTestbed, mesh: str) -> Iterator[None]:
-        """What a mesh asks of a cluster, while it is used: the mesh goes before that does. Nothing for no name."""
+        """Install what a mesh requires of a cluster for the block; the mesh is removed first. Nothing for no name."""
         if not mesh:
             yield
             return
@@ -140,17 +140,17 @@ class Ground:
             self.kubectl("delete", "-f", folder, "--ignore-not-found")
 
     def remains(self) -> Remains:
-        """Names of everything on it; of the test cluster also what meshes change on nodes."""
+        """Return the names of everything on it; for the test cluster also changes that meshes make on nodes."""
         marks = self.cluster.marks() if self.cluster is not None else ()
         return Remains.look(self.kubectl, marks)
 
     def fingerprint(self, mesh: Mesh) -> dict[str, Any]:
-        """What a mesh consists of, to see whether somebody changed it."""
+        """Return a mesh's objects, to detect changes."""
         return fingerprint(self.kubectl, mesh)
 
 
 def ground_on(cluster: Cluster) -> Ground:
-    """The test cluster, with the meshes that it has images of."""
+    """The test cluster, with the meshes whose images it has."""
     return Ground(cluster.kubeconfig, cluster.meshes, cluster)
 
 

@@ -1,4 +1,4 @@
-"""Asks whether the tests shall run on a cluster of the user's own instead of the test cluster."""
+"""Choose between the test cluster and a cluster of the user's own."""
 
 import os
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ OWN_CLUSTER_FILE = "MESHTRIAL_TEST_CLUSTER_FILE"
 
 
 def own_kubeconfig(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """Kubeconfig of the user's own cluster that the tests are asked to use; None for the test cluster."""
+    """Return the kubeconfig of the user's own cluster, or None for the test cluster."""
     for name in (OWN_KUBECONFIG, OWN_CLUSTER_FILE):
         if environ.get(name) and not Path(environ[name]).expanduser().is_file():
             raise ClusterError(f"{name}={environ[name]} is not a file; name one, or unset it for the test cluster")

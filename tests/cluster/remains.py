@@ -1,4 +1,4 @@
-"""What is on a cluster and on its nodes, by name, to be compared with what is there later."""
+"""The contents of a cluster and its nodes by name, compared before and after."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 
 Kubectl = Callable[..., str]
-# They come and go by themselves, or belong to what was compared before them.
+# These appear and disappear without a study, or belong to an object that is compared.
 _PASSING = ("events", "leases", "endpoints", "endpointslices", "pods", "replicasets", "controllerrevisions", "nodes")
 _PASSING += ("componentstatuses", "bindings", "csinodes", "certificatesigningrequests", "ipaddresses")
 _VIEWS = ("metrics.k8s.io",)
@@ -23,12 +23,12 @@ class Remains:
     lines: frozenset[str]
 
     def beyond(self, before: Remains) -> list[str]:
-        """What is here and was not there."""
+        """Return what appeared since ``before``."""
         return sorted(self.lines - before.lines)
 
     @classmethod
     def look(cls, kubectl: Kubectl, nodes: Sequence[str] = ()) -> Remains:
-        """Look at every kind that can be listed; the nodes' lines are what their owner found on them."""
+        """List every kind of object; the nodes' lines come from their owner."""
         kinds = kubectl("api-resources", "--verbs=list", "-o", "name").split()
         wanted = [k for k in kinds if k.split(".")[0] not in _PASSING and not k.endswith(_VIEWS)]
         columns = "custom-columns=K:.kind,S:.metadata.namespace,N:.metadata.name"
@@ -37,7 +37,7 @@ class Remains:
 
 
 def fingerprint(kubectl: Kubectl, mesh: Mesh) -> dict[str, Any]:
-    """Specifications of what a mesh consists of, but for its own book-keeping: they change when somebody changes it."""
+    """Return a mesh's specifications without its own book-keeping; they change only if somebody changes the mesh."""
     found: dict[str, Any] = {}
     groups = kubectl("api-resources", "--verbs=list", "-o", "name").split()
     own = [k for k in groups if k.endswith(tuple(f".{g}" if "." in g else g for g in mesh.crd_groups))]

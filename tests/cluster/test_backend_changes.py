@@ -1,4 +1,4 @@
-"""Changes under load on the cluster: real requests obey them, and records say when, within what is known of clocks."""
+"""Changes under load on the cluster: real requests follow them, and records have the times within the clock error."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from meshtrial.design.study import Gates, Study, Treatment
 from meshtrial.records.schema import RunRecord
 from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
 
-# A control plane that gets a tenth of two cores takes its time, and is no mesh's number.
+# With a tenth of two cores a control plane is slow; the time is no mesh's result.
 SHORT = {"backend": "kubernetes", "rps": 50, "connections": 4, "warmup_s": 1, "change_every_s": 10, "cycles": 1}
 
 
 def changed(treatment: str, **given: Any) -> Study:
-    """The study of changes of one treatment, one block of it."""
+    """Return a study of one treatment's changes with one block."""
     alone, gates = Treatment.parse(treatment), Gates(generator_cpu=1.0, sample_floor=20)
     study = designed("propagation", {"churn_per_min": "0", **SHORT, **given, "treatments": treatment})
     return replace(study, treatments=(alone,), baseline=alone, contrasts=(), blocks=1, gates=gates)
 
 
 def one_run(bed: KubernetesTestbed, treatment: str, folder: Path, **given: Any) -> RunRecord:
-    """One run of it, as a study makes it."""
+    """Run one run as a study does."""
     return executed(bed, changed(treatment, **given), folder).records()[-1]
 
 
@@ -49,7 +49,7 @@ def test_real_requests_obey_a_change(ground: Ground, bed: KubernetesTestbed, tmp
     assert [one["name"] for one in changes] == [*denied, "endpoints", "endpoints"]
     for one in changes:
         assert 0 <= one["first_s"] <= one["all_s"] < SHORT["change_every_s"]
-        # Of half of the API server's answer, and of what is unknown of two clocks of one machine.
+        # Half of the API server's response time, and the error between two clocks of one machine.
         assert 0 < one["error_s"] < 2
     assert abs(run.extra["generators_clock"]["offset_s"]) <= run.extra["generators_clock"]["error_s"] + 0.05
     if denied:

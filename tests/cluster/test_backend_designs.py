@@ -1,4 +1,4 @@
-"""The designs of published studies for a cluster, each executed: shortened, one block, the meshes that are here."""
+"""Each published design for a cluster, executed with one short block and the available meshes."""
 
 from collections.abc import Container
 from dataclasses import replace
@@ -27,7 +27,7 @@ GATES = Gates(generator_cpu=1.0, late_ratio=1.0, sample_floor=5)
 
 
 def shortened(path: Path, cluster: Cluster) -> Study:
-    """One block of its baseline and of all its treatments whose mesh is here, at its first load."""
+    """Return one block of the baseline and all treatments with an available mesh, at the first load."""
     name = path.stem.partition("-")[0]
     study = designed(name, read_given(name, path, []))
     known = find_meshes(KubernetesOptions.read(options_for(cluster)))
@@ -48,7 +48,7 @@ def _is_here(treatment: Treatment, cluster: Cluster, known: Container[str]) -> b
 def _short(load: Load) -> Load:
     replicas, rps = min(load.replicas, 4), min(load.asked_rps or 50.0, 50.0)
     connections = min(load.connections, 8 * replicas)
-    # In a study that scales out every endpoint of the generators' tier is one of them.
+    # In a scale-out study every endpoint of the generators' tier is one of them.
     generators = replicas if load.generators == load.replicas else min(load.generators, 2)
     duration_s = max(4.0, 2.5 * connections / rps)
     changed = {"rps": rps, "connections": connections, "generators": generators, "replicas": replicas}

@@ -9,7 +9,7 @@ from testcluster import Cluster
 
 from meshtrial.design.load import ClosedLoop
 
-# As fast as answers come: at a rate with pauses between requests the delayed acknowledgements hide.
+# A closed loop: pauses between requests would hide the delayed acknowledgements.
 LOAD = ClosedLoop(connections=2, duration_s=3, warmup_s=1)
 
 
@@ -27,6 +27,6 @@ def test_nodelay_is_a_treatment_of_the_app(cluster: Cluster, tmp_path: Path):
             result = json.loads(output.json_path.read_text())
             assert set(result["RetCodes"]) == {"200"}
             p50[app] = next(p["Value"] for p in result["DurationHistogram"]["Percentiles"] if p["Percentile"] == 50)
-    # Linux acknowledges after 40 ms at the earliest what it delays; without that it is a fraction of it.
+    # Linux delays an acknowledgement by at least 40 ms; without that a request takes a fraction of it.
     assert p50["details"] > 0.030
     assert p50["details-nodelay"] < p50["details"] / 3

@@ -1,4 +1,4 @@
-"""What goes wrong on a cluster, on purpose: it is said with its reason, nothing foreign is touched, nothing is left."""
+"""Deliberate faults on a cluster: each is reported with its reason, foreign objects stay, and nothing remains."""
 
 import threading
 import time
@@ -32,7 +32,7 @@ def bed(cluster: Cluster) -> Iterator[KubernetesTestbed]:
 
 
 def during_load(work: Callable[[], object]) -> threading.Thread:
-    """Do it a second into the load that is about to run."""
+    """Call the function one second after the load starts."""
 
     def strike() -> None:
         waiting.until(load_runs, 60, 0.1)
@@ -52,7 +52,7 @@ def generate(bed: KubernetesTestbed, folder: Path) -> None:
         deployment.close()
 
 
-@pytest.mark.wide  # whole studies show it: test_backend_standing.py
+@pytest.mark.wide  # test_backend_standing.py covers whole studies
 def test_api_server_killed_and_restarted_in_a_run(bed: KubernetesTestbed, cluster: Cluster, tmp_path: Path):
     def blink() -> None:
         with cluster.api_server_down():
@@ -71,7 +71,7 @@ def test_api_server_killed_and_restarted_in_a_run(bed: KubernetesTestbed, cluste
     assert one_run(bed, "none", tmp_path, FixedRate(rps=50, connections=2, duration_s=2)).failed == []
 
 
-# Objects, and what is read from kubelets; proofs and removal go the same two ways.
+# Objects and kubelet metrics; proofs and removal use the same two ways.
 PHASES = (
     "deploying",
     "reading",
@@ -102,7 +102,7 @@ def test_an_api_server_that_blinks_is_waited_for_in_each_phase(bed: KubernetesTe
             assert [proof for proof in proofs if not proof.passed and proof.phase == "before"] == []
         finally:
             step("removing", deployment.close)
-        # It goes while the next one stands up, so nobody waited for it yet.
+        # It is deleted while the next deployment starts, before anybody waits for it.
         left = waiting.until(lambda: owned_namespaces(cluster), 60, 0.5, lambda names: namespace not in names)
         assert namespace not in left
     finally:
@@ -110,7 +110,7 @@ def test_an_api_server_that_blinks_is_waited_for_in_each_phase(bed: KubernetesTe
 
 
 def test_an_api_server_that_stays_away_is_said(cluster: Cluster):
-    # While deploying: what stands already is asked on streams that are open, and by the kubelets themselves.
+    # During deployment, existing pods are read from open streams and from the kubelets.
     options = options_for(cluster, namespace="away", api_patience_s=3)
     with bed_on(cluster, namespace="away", api_patience_s=3) as bed:
         bed.session.probe_pod()
@@ -207,7 +207,7 @@ def test_what_cannot_come_up_is_said_at_once(cluster: Cluster, changed: dict[str
 def test_a_quota_is_said(cluster: Cluster):
     cluster.kubectl("create", "namespace", "quota")
     try:
-        # An administrator's, as quotas are.
+        # Set by an administrator, as quotas are.
         cluster.kubectl("label", "namespace", "quota", "meshtrial.dev/lent=true")
         cluster.kubectl("-n", "quota", "create", "quota", "few", "--hard=pods=1")
         with bed_on(cluster, namespace="quota") as bed, pytest.raises(TestbedError, match="exceeded quota"):

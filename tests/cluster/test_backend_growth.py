@@ -1,4 +1,4 @@
-"""A deployment that grows: its pods stay, others join them, and every size is measured."""
+"""A growing deployment keeps its pods, adds others, and is measured at every size."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def test_a_deployment_is_kept_from_size_to_size(cluster: Cluster, tmp_path: Path
     assert small.valid, small.reasons
     assert large.valid, large.reasons
     assert (small.extra["endpoints"], large.extra["endpoints"]) == (3, 6)
-    # What stood stands on: the larger size has the pods of the smaller one, and as many again.
+    # The larger size keeps the pods of the smaller one and adds as many.
     before, after = (set(run.extra["placement"]) for run in (small, large))
     assert before < after
     assert "grown" not in small.extra

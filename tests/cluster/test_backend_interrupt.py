@@ -1,4 +1,4 @@
-"""Sessions that end early: by Ctrl-C, in the middle of a deployment, by a crash. Nothing of theirs may stay."""
+"""Sessions that end early: by Ctrl-C, in the middle of a deployment, by a crash. Nothing of them may remain."""
 
 import json
 import os
@@ -70,7 +70,7 @@ def test_clean_after_a_crash(cluster: Cluster, tmp_path: Path):
     try:
         assert {"crashed", "crashed-probe", "istio-system"} <= set(owned_namespaces(cluster))
         assert clean_cluster(api, options, study="another-study").removed == ()
-        # Its Lease is still fresh: for a minute nobody can tell it from a session that runs.
+        # Its Lease is still valid, so for a minute the session seems to run.
         refused = clean_cluster(api, options, study="study")
         assert refused.removed == ()
         assert {"crashed", "crashed-probe", "istio-system"} <= set(refused.remaining)

@@ -1,4 +1,4 @@
-"""The API server's own judgement of every manifest, the rights of the service account, 600 pretended pods."""
+"""The API server's validation of every manifest, the service account's rights, and 600 simulated pods."""
 
 import contextlib
 import re
@@ -23,7 +23,7 @@ from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
 FOLDER = KubernetesOptions().folder
 FILES = [p for p in sorted(FOLDER.rglob("*.yaml")) if p.name != "mesh.yaml" and not p.name.startswith("values")]
-# Groups whose CRDs come with charts of others: where a chart is not here, its files are read and rendered, not judged.
+# Groups whose CRDs come with other projects' charts; without the chart, files are rendered but not validated.
 CHARTS = {"kuma.io": "kuma", "linkerd.io": "linkerd-crds", "consul.hashicorp.com": "consul"}
 
 
@@ -34,12 +34,12 @@ def api(cluster: Cluster) -> Api:
 
 @pytest.fixture(scope="module")
 def crds(cluster: Cluster, istio: Istio) -> Iterator[None]:
-    """Istio's CRDs, those of the Gateway API, and of the charts that are here."""
+    """Return Istio's CRDs, those of the Gateway API, and those of the available charts."""
     cluster.kubectl("apply", "--server-side", "-f", str(istio.gateway_crds))
     for namespace in ("kuma-system", "meshtrial"):
         cluster.kubectl("create", "namespace", namespace)
-    # The oldest Kubernetes that any of them takes would do: nothing but their CRDs is looked at.
-    # Consul's chart has old copies of the Gateway API's, which are here already.
+    # The oldest supported Kubernetes suffices, because only CRDs are rendered.
+    # Consul's chart has old copies of the Gateway API's CRDs, which are installed already.
     without = {"consul": ("--set", "connectInject.apiGateway.manageExternalCRDs=false")}
     rendered = [
         cluster.helm(
@@ -69,7 +69,7 @@ def test_the_api_server_takes_every_manifest_as_it_lies(cluster: Cluster, api: A
     for suffix, chart in CHARTS.items():
         if chart not in cluster.charts and any(group.endswith(suffix) for group in groups):
             pytest.skip(f"not judged: the CRDs of {suffix} come with the chart {chart}, which is not here")
-    # A bare pod asks for its account at once, and what lies in a namespace for that; a dry run makes none.
+    # A bare pod needs its account and its namespace's objects at once; a dry run creates none.
     accounts = [item["metadata"]["name"] for item in objects if item["kind"] == "ServiceAccount"]
     accounts = accounts if any(item["kind"] == "Pod" for item in objects) else []
     made = {item["metadata"]["name"] for item in objects if item["kind"] == "Namespace"}
@@ -85,7 +85,7 @@ def test_the_api_server_takes_every_manifest_as_it_lies(cluster: Cluster, api: A
 
 
 def wait_for_policy(cluster: Cluster, account: Path) -> None:
-    """The API server takes a moment until it asks a new policy."""
+    """The API server takes a moment to apply a new policy."""
 
     def refuses() -> bool:
         with contextlib.suppress(ClusterError):
@@ -98,7 +98,7 @@ def wait_for_policy(cluster: Cluster, account: Path) -> None:
 
 @contextlib.contextmanager
 def account(cluster: Cluster, file: str, folder: Path) -> Iterator[Path]:
-    """A kubeconfig of the service account that a file makes, and that has nothing else."""
+    """Return a kubeconfig that has only the service account of a file."""
     cluster.kubectl("apply", "-f", str(FOLDER / file))
     token = cluster.kubectl("-n", "meshtrial", "create", "token", "meshtrial", "--duration=1h").strip()
     config = yaml.safe_load(cluster.kubeconfig.read_text())
@@ -114,14 +114,14 @@ def account(cluster: Cluster, file: str, folder: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def service_account(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
-    """The account that makes namespaces of its own."""
+    """The account that creates its own namespaces."""
     with account(cluster, "rbac.yaml", tmp_path) as path:
         yield path
 
 
 @pytest.fixture
 def borrower(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
-    """The account that is lent two namespaces."""
+    """The account that borrows two namespaces."""
     with account(cluster, "rbac-least.yaml", tmp_path) as path:
         yield path
 
@@ -183,7 +183,7 @@ def test_least_rights_are_enough(cluster: Cluster, istio: Istio, service_account
 
 @pytest.fixture
 def precious(cluster: Cluster, images: Mapping[str, str]) -> Iterator[str]:
-    """A namespace of somebody else's, with a pod and a secret, and one of meshtrial's."""
+    """A namespace of somebody else with a pod and a secret, and one of meshtrial's."""
     cluster.kubectl("create", "namespace", "precious")
     cluster.kubectl("create", "namespace", "least-own")
     cluster.kubectl("label", "namespace", "least-own", "app.kubernetes.io/managed-by=meshtrial")
@@ -197,7 +197,7 @@ def precious(cluster: Cluster, images: Mapping[str, str]) -> Iterator[str]:
 
 
 def pod_of(image: str, **spec: Any) -> str:
-    """A pod that asks for more than a study's."""
+    """Return a pod with more rights than a study's pods."""
     container = {"name": "x", "image": image, "command": ["sleep", "600"]} | spec.pop("container", {})
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": {"containers": [container], **spec}}
     return yaml.safe_dump(body)
@@ -207,7 +207,7 @@ def test_what_the_account_must_not_do_is_refused(
     cluster: Cluster, service_account: Path, precious: str, images: Mapping[str, str]
 ):
     def refusal(*arguments: str, stdin: str | None = None) -> str:
-        """Why it may not; empty where it did it."""
+        """Return why a request is forbidden; empty if it succeeded."""
         try:
             cluster.kubectl("--kubeconfig", str(service_account), *arguments, stdin=stdin)
         except ClusterError as error:
@@ -267,7 +267,7 @@ def test_a_missing_right_is_one_line(cluster: Cluster, service_account: Path):
 
 
 def test_scale_out_of_600_pods(cluster: Cluster, kwok: Kwok, api: Api):
-    """Bookkeeping alone: the pods are pretended, so nothing answers and no kubelet is asked."""
+    """Only bookkeeping: the pods are simulated, so nothing answers and no kubelet is read."""
     from meshtrial.testbed.kubernetes.apps import read_app
     from meshtrial.testbed.kubernetes.workload import Setup, render
 

@@ -14,20 +14,20 @@ from meshtrial.errors import UsageError
 from meshtrial.records.schema import RunRecord
 from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
 
-# A pod with a sidecar takes up to half a minute to come and to go on a machine that also carries the cluster.
+# A pod with a sidecar takes up to half a minute to start or stop on a machine that also runs the cluster.
 SHORT = {"backend": "kubernetes", "rps": 50, "connections": 4, "duration_s": 60, "warmup_s": 1}
 WINDOW = {"restart_at_s": 5, "around_s": 45}
 
 
 def rollout(treatment: str, **given: Any) -> Study:
-    """The study that this treatment is of."""
+    """Return the study that has this treatment."""
     calm = Treatment.parse(treatment).without_restart.name
     listed = ",".join(dict.fromkeys(("none", calm, treatment)))
     return designed("rollout", {**SHORT, **given, "treatments": listed})
 
 
 def one_run(bed: KubernetesTestbed, treatment: str, folder: Path) -> RunRecord:
-    """One run of it, as a study makes it."""
+    """Run one run as a study does."""
     alone, gates = Treatment.parse(treatment), Gates(generator_cpu=1.0, sample_floor=20)
     only = {"treatments": (alone,), "baseline": alone, "contrasts": (), "blocks": 1, "gates": gates}
     return executed(bed, replace(rollout(treatment, **WINDOW), **only), folder).records()[-1]
@@ -41,7 +41,7 @@ def one_run(bed: KubernetesTestbed, treatment: str, folder: Path) -> RunRecord:
         pytest.param("istio+mtls+restart-control-plane", "", marks=pytest.mark.wide),
         pytest.param("istio-ambient+restart-proxies", "istio-ambient", marks=pytest.mark.wide),
         pytest.param("linkerd+restart-control-plane", "linkerd", marks=pytest.mark.wide),
-        # A StatefulSet of one, which comes back with its volume.
+        # A StatefulSet with one replica, which returns with its volume.
         pytest.param("consul+l7+restart-control-plane", "consul", marks=pytest.mark.wide),
     ],
 )
@@ -59,11 +59,11 @@ def test_a_part_is_rolled_over_under_load(
     assert 3 < restart["began_s"] < restart["ended_s"] < 60
     assert run.responses["restart_s"] > 0.5
     assert run.responses["failed_requests"] == sum(run.failures.values())
-    # What the replaced pods used is gone with them: no number stands for it.
+    # The CPU use of the replaced pods is lost, and no number replaces it.
     assert not [name for name in run.responses if "cpu" in name or "memory" in name]
     assert any("was restarted" in line for line in run.extra["resources"]["missing"])
     if part == "control-plane":
-        # Proxies keep what they know while nobody tells them more.
+        # Proxies keep their configuration without a control plane.
         assert run.responses["failed_requests"] < 0.05 * run.responses["requests"]
     if treatment.startswith("istio+"):
         assert run.extra["pushes"]["count"] > 0

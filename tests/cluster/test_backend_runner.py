@@ -36,7 +36,7 @@ STUDY = {
 
 
 def manifest(cluster: Cluster, image: str, **more: object) -> list[dict[str, Any]]:
-    """``runner.yaml`` as a user changes it: what is run, the image, and a node for it; with ``more``, in sessions."""
+    """Write ``runner.yaml`` as a user would change it: command, image, node and, with ``more``, sessions."""
     options = options_for(cluster)["kubernetes"]
     told = {key: value for key, value in options.items() if key not in ("kubeconfig", "helm", "meshes")}
     settings, claim, job = yaml.safe_load_all((FOLDER / "runner" / "runner.yaml").read_text())
@@ -78,19 +78,19 @@ def wait_for(what: str, condition: Callable[[], bool], timeout_s: float, cluster
 
 
 def said(cluster: Cluster) -> str:
-    """What the Job's pods wrote, and what befell them."""
+    """Return the logs of the Job's pods and their end states."""
     lines = cluster.kubectl("-n", "meshtrial", "get", "pods,jobs", "-o", "wide")
     lines += cluster.kubectl("-n", "meshtrial", "get", "events", "--sort-by=.lastTimestamp")
     for pod in cluster.get("-n", "meshtrial", "pods")["items"]:
         name = pod["metadata"]["name"]
         lines += f"\n--- {name}\n"
-        with contextlib.suppress(ClusterError):  # a container that has not begun has no log
+        with contextlib.suppress(ClusterError):  # a container that has not started has no log
             lines += cluster.kubectl("-n", "meshtrial", "logs", name, "--tail=60")
     return lines
 
 
 def fetch(cluster: Cluster, root: Path) -> tuple[Path, str]:
-    """The study as it comes to this side, and what the command says."""
+    """Fetch the study and return its folder with the command's output."""
     out, err = io.StringIO(), io.StringIO()
     code = cli.main(["fetch", "--kubeconfig", str(cluster.kubeconfig), "--out", str(root)], out, err)
     assert code == 0, err.getvalue()
@@ -107,7 +107,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def runner_processes() -> list[int]:
-    """The first process of the runner's container, as this machine sees it."""
+    """Return the first process of the runner's container as this machine sees it."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
@@ -157,10 +157,10 @@ def test_a_job_that_is_killed_goes_on_and_its_records_verify_here(cluster: Clust
     assert {run.run_id for run in data.runs} == {run.run_id for run in data.plan.runs}
     assert not [p for run in data.runs for p in run.proofs if not p.passed]
     assert json.loads((whole / "environment.json").read_text())["testbed"]["context"] == ""
-    # The Job has ended as the study did: 3 says that the noise of a shared machine made runs invalid.
+    # The Job ended like the study; 3 means that a shared machine's noise made runs fail.
     state = cluster.get("-n", "meshtrial", "job", "meshtrial-study")["status"]
     assert state.get("succeeded") == 1 or "exit code 3" in json.dumps(state["conditions"])
-    # Nothing of the study's is left but the runner's own namespace, and the reader of the volume has gone.
+    # Only the runner's namespace remains of the study, and the volume's reader is gone.
     assert owned_namespaces(cluster) == []
     assert cluster.get("namespace", "meshtrial")["status"]["phase"] == "Active"
     assert not [name for name in pods(cluster) if "reader" in name]
@@ -168,7 +168,7 @@ def test_a_job_that_is_killed_goes_on_and_its_records_verify_here(cluster: Clust
 
 
 def test_a_cronjob_makes_one_session_at_a_time_on_nodes_of_its_own(cluster: Cluster, volume: Path, tmp_path: Path):
-    # This seed draws one order of the two nodes for the first session's block and the other for the second's.
+    # This seed gives the two sessions' blocks opposite orders of the two nodes.
     objects = manifest(cluster, cluster.import_runner(NODE), sessions=2, session_gap="20s", seed=1)
     objects[-1]["spec"]["schedule"] = "* * * * *"
     cluster.apply(yaml.safe_dump_all(objects))
@@ -194,11 +194,11 @@ def test_a_cronjob_makes_one_session_at_a_time_on_nodes_of_its_own(cluster: Clus
     assert owned_namespaces(cluster) == []
 
 
-@pytest.mark.wide  # the Job is the first test's, a full disk one of tests/faults
+@pytest.mark.wide  # the first test covers the Job; tests/faults covers a full disk
 def test_a_volume_that_is_full_is_said_and_the_job_goes_on_once_there_is_room(
     cluster: Cluster, volume: Path, tmp_path: Path
 ):
-    # In the node's own view of the machine's files, where the kubelet finds the volume.
+    # In the node's view of the machine's files, where the kubelet finds the volume.
     node = ("nsenter", "-t", str(cluster.state().procs[NODE].pid), "-m", "--")
 
     def sized(size: str, *more: str) -> None:

@@ -1,4 +1,4 @@
-"""Whole runs on the test cluster: every treatment that can be had there, deployed, proven, loaded, metered, removed."""
+"""Whole runs on the test cluster: every available treatment is deployed, verified, loaded, metered and removed."""
 
 import json
 import os
@@ -43,8 +43,8 @@ def test_none(bed: KubernetesTestbed, tmp_path: Path):
     run = one_run(bed, "none", tmp_path)
     assert run.failed == []
     assert {"no proxy container", "no proxy header", "planned placement"} <= run.names
-    # 100 requests a second for 4 s, every one of them in the access log that came back. A machine that stalls at the
-    # end of the time costs sends that are not made up.
+    # 100 requests per second for 4 s, each of them in the fetched access log. If the machine stalls near the end, some
+    # requests are never sent.
     assert 360 <= run.requests <= 400
     output = run.outputs[0]
     lines = output.access_log_path.read_text().splitlines()
@@ -58,7 +58,7 @@ def test_none(bed: KubernetesTestbed, tmp_path: Path):
     assert run.extra["resources"]["missing"] == []
     assert set(run.extra["placement"].values()) == {"n1", "n2"}
     assert any("fortio" in value for value in run.versions.values())
-    assert bed.generator_cpus() == os.cpu_count()  # each node has the whole machine
+    assert bed.generator_cpus() == os.cpu_count()  # each node may use the whole machine
     used = bed.used_between()
     assert used is None or 0 <= used.busy <= 1
 
@@ -160,7 +160,7 @@ def test_what_is_for_requests_is_refused_where_bytes_are_sent(bed: KubernetesTes
 
 @pytest.mark.parametrize("treatment", [pytest.param("none", marks=pytest.mark.wide), "istio+mtls"])
 def test_every_copy_of_the_application_has_its_share(bed: KubernetesTestbed, tmp_path: Path, treatment: str):
-    # Many connections: without a mesh a service spreads connections, by chance, and not requests.
+    # Without a mesh, a service spreads connections, not requests, by chance.
     load = FixedRate(
         rps=200, connections=16, duration_s=4, warmup_s=1, replicas=2, payload_bytes=100, response_bytes=5000
     )
@@ -168,7 +168,7 @@ def test_every_copy_of_the_application_has_its_share(bed: KubernetesTestbed, tmp
     assert run.failed == []
     assert run.usage["server"].count == 2
     assert len([pod for pod in run.extra["placement"] if pod.startswith("echo-")]) == 2
-    # The largest of two like pods is about half of both: neither stands idle, and neither is missing.
+    # The larger of two equal pods uses about half of both: neither is idle or missing.
     largest, both = run.usage["server"].largest_bytes or 0, run.usage["server"].pss_bytes or 1
     assert 0.4 < largest / both < 0.75
     if treatment != "none":
@@ -193,7 +193,7 @@ def test_every_copy_of_the_application_has_its_share(bed: KubernetesTestbed, tmp
         pytest.param(
             "istio+mtls+observability",
             {"access log of the server's sidecar", "spans sent by the server's sidecar"},
-            marks=pytest.mark.wide,  # one of Istio's cases in test_meshes.py
+            marks=pytest.mark.wide,  # covered for Istio by test_meshes.py
         ),
     ],
 )
@@ -215,7 +215,7 @@ def test_istio_beyond_what_whole_studies_run(bed: KubernetesTestbed, tmp_path: P
     assert any((tmp_path / "logs").glob("*istio-proxy.log"))
 
 
-@pytest.mark.wide  # one of Istio's cases in test_meshes.py
+@pytest.mark.wide  # covered for Istio by test_meshes.py
 @pytest.mark.parametrize("treatment", ["none", "istio+mtls"])
 def test_three_tiers(bed: KubernetesTestbed, tmp_path: Path, treatment: str):
     load = FixedRate(rps=40, connections=8, duration_s=3, warmup_s=1, replicas=2)
@@ -273,7 +273,7 @@ def test_nothing_of_the_last_deployment_is_left_when_the_next_one_is_measured(be
     first = bed.deploy(Treatment.parse("none"), LOAD, "echo")
     name = first.setup.namespace
     first.close()
-    assert cluster.get("-n", name, "pods")["items"] == []  # only the API server has something to do yet
+    assert cluster.get("-n", name, "pods")["items"] == []  # only the API server still has work
     second = bed.deploy(Treatment.parse("none"), LOAD, "echo")
     try:
         assert second.setup.namespace == name or name not in owned_namespaces(cluster)
@@ -301,5 +301,5 @@ def test_an_application_that_is_kept_is_the_same_pods(cluster: Cluster, tmp_path
         first, second = one_run(kept, "none", tmp_path), one_run(kept, "none", tmp_path)
         assert first.failed == second.failed == []
         assert first.extra["placement"] == second.extra["placement"]
-        assert second.deploy_s < first.deploy_s  # nothing comes up a second time
+        assert second.deploy_s < first.deploy_s  # nothing is deployed twice
     assert not any(name.startswith("kept") for name in owned_namespaces(cluster))

@@ -1,4 +1,4 @@
-"""Blocks whose deployments stand at once: slices go round on the same nodes, and what befalls them is said."""
+"""Blocks of concurrent deployments: slices alternate on the same nodes, and failures are reported."""
 
 import subprocess
 import time
@@ -14,19 +14,19 @@ from meshtrial.records.schema import RunRecord
 
 pytestmark = pytest.mark.timeout(1200, func_only=True)
 TREATMENTS = ["none", "none-aa", "istio+mtls", "istio+mtls+jwt"]
-# Slices of six seconds, the first of them discarded: long enough to strike in, at a rate that this machine holds.
+# Slices of six seconds, the first of them discarded: long enough for a fault, at a rate that this machine holds.
 SLICED = {"treatments": ",".join(TREATMENTS), "rps": 50, "connections": 4, "blocks": 2, "warmup_s": 1}
 SLICED |= {"slices": 2, "duration_s": 10}
 
 
 def attempts(runs: list[RunRecord]) -> list[list[RunRecord]]:
-    """What stood at once, in the order in which it did."""
+    """Return the concurrent deployments in their order."""
     ordered = sorted(runs, key=lambda run: (run.repetition, run.attempt, run.sequence))
     return [list(found) for _, found in groupby(ordered, key=lambda run: (run.repetition, run.attempt))]
 
 
 def went_round(done: Done, block: list[RunRecord]) -> None:
-    """All treatments of a block stood at once on the same nodes, and their slices went round."""
+    """All treatments of a block ran concurrently on the same nodes, and their slices alternated."""
     assert {run.treatment for run in block} == set(TREATMENTS)
     assert len({run.extra["nodes"]["generators"][0] for run in block}) == 1
     assert all(set(run.extra["neighbours"]) == set(TREATMENTS) - {run.treatment} for run in block)
@@ -34,19 +34,19 @@ def went_round(done: Done, block: list[RunRecord]) -> None:
         placed = run.extra["placement"]
         apart = {run.extra["nodes"][side][0] for side in ("generators", "application")}
         assert set(placed.values()) == apart == {"n1", "n2"}
-    # Each deployment's two slices lie on both sides of some slice of another one.
+    # Each deployment's two slices enclose a slice of another deployment.
     turns = sorted((g.start_unix_s, run.treatment) for run in block for g in run.generators)
     assert {name for _, name in turns[: len(block)]} == {name for _, name in turns[len(block) :]}
     assert len({run.deploy_s for run in block}) == len(block)
-    # Of a slice of six seconds at 50 requests a second, those of the first are counted and not judged.
-    valid = [run for run in block if run.valid]  # a machine that stalled sends fewer, and is told by its gates
+    # Of six seconds at 50 requests per second, requests of the first second are counted and not judged.
+    valid = [run for run in block if run.valid]  # a stalled machine sends fewer, which its checks report
     assert valid
     for run in valid:
         assert run.responses["requests"] == pytest.approx(600, abs=16)
         assert done.data.latency(run).height == pytest.approx(500, abs=16)
 
 
-@pytest.mark.wide  # the last block of the test below shows it too
+@pytest.mark.wide  # the last block of the test below shows this too
 def test_slices_go_round_among_deployments_on_the_same_nodes(cluster: Cluster, tmp_path: Path):
     done = run_study(cluster, tmp_path, "feature_impact", **SLICED)
     assert done.failed_proofs == []
@@ -63,7 +63,7 @@ def test_what_befalls_deployments_that_stand_at_once_is_said_and_the_study_goes_
         when_load_runs(child, lambda: cluster.kubectl(*remove))
         folder = tmp_path / "studies" / "feature_impact"
         while child.poll() is None and len(list(folder.glob("*/runs/[0-9]*"))) < len(TREATMENTS) + 2:
-            time.sleep(0.2)  # the repeats of those that lean on it
+            time.sleep(0.2)  # repeats of the runs that depend on it
         when_load_runs(child, lambda: blink(cluster))
         when_load_runs(child, lambda: delete_load_pods(cluster))
 

@@ -1,4 +1,4 @@
-"""Whole studies on the cluster, run as a user runs them: papermill, records, verdicts, the report as one HTML file."""
+"""Whole studies on the cluster as a user runs them: papermill, records, verdicts, and the report as one HTML file."""
 
 import os
 import signal
@@ -30,15 +30,15 @@ from meshtrial.testbed.kubernetes.meshread import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
 _PATIENCE_S = 1800
-# A run takes half a minute: a namespace made and removed, two kubelet readings; the suite's own limit is for one test.
+# A run takes half a minute: a namespace made and removed, two kubelet readings; the suite's own limit is per test.
 pytestmark = pytest.mark.timeout(_PATIENCE_S + 60, func_only=True)
-# A p50 with 100 requests beyond it, at a rate that a machine which also carries the cluster holds.
+# A p50 with 100 requests beyond it, at a rate that a machine which also runs the cluster holds.
 SHORT = {"connections": 4, "blocks": 2, "duration_s": 5, "warmup_s": 1}
 
 
 @dataclass(frozen=True)
 class Done:
-    """What a study left."""
+    """The results of a study."""
 
     code: int
     said: str
@@ -47,7 +47,7 @@ class Done:
 
     @property
     def failed_proofs(self) -> list[str]:
-        """Of runs that came as far as their proofs."""
+        """Runs that reached their proofs."""
         return [f"{r.treatment}: {p.name}: {p.observed}" for r in self.data.runs for p in r.proofs if not p.passed]
 
     def rows(self, response: str) -> set[tuple[str, str]]:
@@ -92,14 +92,14 @@ def run_study(
             child.wait(120)
         timer.cancel()
         watcher.join()
-    assert child.returncode in (0, 3), said  # 3: finished, with runs that the noise of a shared machine made invalid
+    assert child.returncode in (0, 3), said  # 3: finished, but a shared machine's noise made runs fail
     (study_dir,) = (folder / "studies" / name).iterdir()
     (html,) = (folder / "reports").glob(f"{name}-*.html")
     return Done(child.returncode, said, read_study(StudyStore.open(study_dir)), html.read_text())
 
 
 def components(done: Done, treatment: str) -> set[tuple[str, str]]:
-    """Role and component of everything that was metered in a treatment, but for what made its load."""
+    """Return role and component of everything metered in a treatment, without the load generator."""
     seen = {(u.role, u.component) for r in done.data.runs if r.treatment == treatment for u in r.usage}
     return {one for one in seen if one[0] != "load generator"}
 
@@ -109,7 +109,7 @@ SIDE_BY_SIDE = {"linkerd": "linkerd", "kuma": "kuma+mtls", "istio-ambient": "ist
 
 @pytest.mark.parametrize("number", [2, pytest.param(4, marks=pytest.mark.wide)])
 def test_meshes_against_each_other(ground: Ground, cluster: Cluster, tmp_path: Path, number: int):
-    """In the same blocks; those that need a folder of images are named where it is missing."""
+    """These share blocks; those that need a folder of images are named if it is missing."""
     meshes = dict(list(SIDE_BY_SIDE.items())[:number])
     treatments = [treatment for name, treatment in meshes.items() if name in ground.meshes]
     if len(treatments) < len(meshes):
@@ -130,7 +130,7 @@ def test_meshes_against_each_other(ground: Ground, cluster: Cluster, tmp_path: P
     assert done.failed_proofs == []
     pairs = {(later, earlier) for earlier, later in combinations(treatments, 2)}
     contrasts = {(treatment, "none") for treatment in [*treatments, "none-aa"]} | pairs
-    # No mesh has no control plane: what meshes use of it is compared between them alone.
+    # No mesh has no control plane, so its use is compared only between meshes.
     assert done.rows("control_plane_memory_bytes") == pairs
     assert done.rows("latency_p50_s") == done.rows("path_cpu_s_per_request") == contrasts
     sidecars = {("data plane", "server sidecar"), ("data plane", "client sidecar")}
@@ -142,7 +142,7 @@ def test_meshes_against_each_other(ground: Ground, cluster: Cluster, tmp_path: P
     }
     for treatment in treatments:
         assert wanted[treatment] <= components(done, treatment)
-    assert "own build" in done.html  # what was run is named, and by whom it was built
+    assert "own build" in done.html  # the record names the versions and who built them
     assert owned_namespaces(cluster) == []
 
 
@@ -156,7 +156,7 @@ def test_a_mesh_is_called_where_there_are_blocks_enough(cluster: Cluster, tmp_pa
         rates="50",
         capacity="false",
         alpha=0.2,
-        **(SHORT | {"blocks": 4}),  # the fewest that can call a contrast at that level
+        **(SHORT | {"blocks": 4}),  # the fewest blocks that can call a contrast at that level
     )
     assert done.failed_proofs == []
     proven = {p.name for r in done.data.runs if r.treatment == "istio+mtls" for p in r.proofs}
@@ -168,7 +168,7 @@ def test_a_mesh_is_called_where_there_are_blocks_enough(cluster: Cluster, tmp_pa
     assert done.rows("latency_p50_s") == done.rows("path_cpu_s_per_request") == contrasts
     assert "istiod" in done.html
     called = {(row.treatment, row.verdict) for row in done.data.verdicts if row.response == "path_cpu_s_per_request"}
-    if all(run.valid for run in done.data.runs):  # with a block lost to noise there are too few to call anything
+    if all(run.valid for run in done.data.runs):  # a block lost to noise leaves too few to call a difference
         assert ("istio+mtls", "more") in called
     assert owned_namespaces(cluster) == []
 
@@ -237,7 +237,7 @@ def test_features_of_kuma(ground: Ground, cluster: Cluster, tmp_path: Path):
 def test_a_study_goes_on_when_a_part_of_its_mesh_is_killed(
     ground: Ground, cluster: Cluster, tmp_path: Path, treatment: str, namespace: str, selector: str, words: str
 ):
-    """In the first run under load; the mesh is installed again for the next one."""
+    """The fault comes in the first run under load; the mesh is installed again for the next run."""
     ground.require(Treatment.parse(treatment).dataplane)
 
     def fault(child: subprocess.Popen[str]) -> None:
@@ -254,7 +254,7 @@ def test_a_study_goes_on_when_a_part_of_its_mesh_is_killed(
     assert owned_namespaces(cluster) == []
 
 
-@pytest.mark.wide  # sizes grow in test_backend_growth.py, services crowd in test_backend_unused.py
+@pytest.mark.wide  # test_backend_growth.py covers growth, test_backend_unused.py unused services
 def test_scale_out_on_istio(cluster: Cluster, tmp_path: Path):
     done = run_study(
         cluster,
@@ -292,7 +292,7 @@ def test_generated_systems_on_istio(cluster: Cluster, tmp_path: Path):
 
 @pytest.mark.wide  # where deployments stand at once: test_backend_standing.py
 def test_a_study_goes_on_after_what_befell_its_runs(cluster: Cluster, tmp_path: Path):
-    """In the first run the API server is killed and restarted, in the second the load pod is deleted."""
+    """In the first run the API server is killed and restarted; in the second the load pod is deleted."""
 
     def fault(child: subprocess.Popen[str]) -> None:
         for strike in (blink, delete_load_pods):
@@ -314,7 +314,7 @@ def test_a_study_goes_on_after_what_befell_its_runs(cluster: Cluster, tmp_path: 
     assert any("gave no answer for" in reason for reason in first.reasons), first.reasons
     assert not second.valid
     assert any("load pod" in reason for reason in second.reasons), second.reasons
-    # Each was repeated inside its block, and the repeats held, but for the noise of a shared machine.
+    # Each was repeated in its block, and the repeats held except for a shared machine's noise.
     repeated = {(run.repetition, run.treatment) for run in done.data.runs if run.attempt == 2}
     assert {(first.repetition, first.treatment), (second.repetition, second.treatment)} <= repeated
     others = [run for run in done.data.runs if run not in (first, second)]
@@ -341,7 +341,7 @@ def test_an_interrupted_study_leaves_nothing_on_the_cluster(cluster: Cluster, tm
 
 
 def when_load_runs(child: subprocess.Popen[str], strike: Callable[[], None]) -> None:
-    """Strike two seconds into a measured load; the generators' processes are seen from the machine itself."""
+    """Inject the fault two seconds into a measured load; the machine sees the generators' processes."""
     since = 0.0
     while child.poll() is None:
         if not load_runs():

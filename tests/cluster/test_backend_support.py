@@ -1,4 +1,4 @@
-"""What the backend's cluster tests share: options of the test cluster, one run made and checked."""
+"""Shared by the cluster tests of the backend: options of the test cluster, and one run made and checked."""
 
 import json
 import time
@@ -34,13 +34,13 @@ _OWN_BUILD = "own build"
 
 
 def _split(reference: str) -> tuple[str, str]:
-    """Repository and tag: ``x.test/kuma/kuma-cp:2`` is ``x.test/kuma/kuma-cp`` and ``2``."""
+    """Split into repository and tag: ``x.test/kuma/kuma-cp:2`` is ``x.test/kuma/kuma-cp`` and ``2``."""
     repository, _, tag = reference.rpartition(":")
     return repository, tag
 
 
 def _common(cluster: Cluster, *images: str) -> tuple[str, str]:
-    """Registry with folder, and tag, that a mesh's images share: its charts take no more than one of each."""
+    """Return the registry with folder, and the tag, of a mesh's images; its charts accept only one of each."""
     found = {name: _split(cluster.mesh_image(name)) for name in images}
     hubs = {repository.rpartition("/")[0] for repository, _ in found.values()}
     tags = {tag for _, tag in found.values()}
@@ -53,7 +53,7 @@ def _common(cluster: Cluster, *images: str) -> tuple[str, str]:
 
 
 def _build(hub: str) -> dict[str, str]:
-    """Who built it: a registry that cannot exist holds own builds, any other one releases."""
+    """Return the builder: a registry that cannot exist holds own builds, any other one releases."""
     return {"build": _OWN_BUILD} if hub.startswith(f"{REGISTRY}/") else {}
 
 
@@ -75,17 +75,17 @@ def _ambient(cluster: Cluster) -> dict[str, Any]:
     istio = cluster.istio()
     hub, tag = _common(cluster, "ztunnel", "install-cni")
     return {
-        # istiod is the one that is built here, whatever the nodes' proxies are.
+        # istiod is always the local build, whichever proxies the nodes have.
         "version": istio.version if tag == istio.tag else f"{istio.version}, ztunnel {tag}",
         "build": _OWN_BUILD,
         "charts": {name: {"path": str(istio.charts / chart)} for name, chart in _AMBIENT_CHARTS.items()},
-        # After the parameters, so istiod and the waypoints are the images that are built here.
+        # Set after the parameters, so istiod and the waypoints are local builds.
         "values": {"istiod": str(istio.values_file())},
         "parameters": {
             "image_hub": hub,
             "image_tag": tag,
             "image_pull_policy": "Never",
-            # Where every node of the test cluster has them, private to it (testcluster/node-init.sh).
+            # The path on every node of the test cluster, private to it (testcluster/node-init.sh).
             "cni_bin_dir": "/opt/cni/bin",
             "cni_conf_dir": "/etc/cni/net.d",
             "cni_netns_dir": "/run/netns",
@@ -143,16 +143,16 @@ def _consul(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-# Meshes whose images come from the folder of meshes, and what a study on the test cluster must say of each.
+# Meshes whose images come from the folder, with the options that they need on the test cluster.
 _FOREIGN = {"istio-ambient": _ambient, "linkerd": _linkerd, "kuma": _kuma, "consul": _consul}
 
 
-# Names of this cluster's images as the manifests' own images are called.
+# Names of this cluster's images by the names in the manifests.
 _OWN_IMAGES = ("fortio", "busybox", "envoy", "counter-api", "webrick-details")
 
 
 def images_of(app: str) -> dict[str, str]:
-    """Images that an application's manifests name, by name."""
+    """Return the images that an application's manifests name, by name."""
     objects = manifests.read(KubernetesOptions().folder / "apps" / f"{app}.yaml")
     references = [container["image"] for item in objects for container in manifests.containers(item)]
     return {manifests.image_name(reference): reference for reference in references}
@@ -164,7 +164,7 @@ def _of_apps() -> set[str]:
 
 
 def options_for(cluster: Cluster, **more: Any) -> dict[str, Any]:
-    """Options of a study on the test cluster: images and charts that are there, nothing is pulled."""
+    """Return the options of a study on the test cluster: available images and charts, nothing is pulled."""
     chosen = {"istio": _istio(cluster)}
     chosen |= {name: said(cluster) for name, said in _FOREIGN.items() if name in cluster.meshes}
     images = {name: cluster.images[name] for name in _OWN_IMAGES if name in cluster.images}
@@ -211,7 +211,7 @@ def designed(name: str, given: Mapping[str, Any], **changed: Any) -> Study:
 
 
 def executed(bed: KubernetesTestbed, study: Study, folder: Path) -> StudyStore:
-    """What a study leaves whose cluster lacks nothing for it."""
+    """Execute a study, for which the cluster must lack nothing; return its folder."""
     assert bed.preflight(study) == ()
     store = StudyStore.create(folder, make_plan(study), {})
     execute(store, bed, lambda _: None)
@@ -220,7 +220,7 @@ def executed(bed: KubernetesTestbed, study: Study, folder: Path) -> StudyStore:
 
 @dataclass(frozen=True)
 class Run:
-    """What one run of a deployment left."""
+    """The results of one run of a deployment."""
 
     proofs: tuple[Proof, ...]
     outputs: tuple[GeneratorOutput, ...]
@@ -232,17 +232,17 @@ class Run:
 
     @property
     def failed(self) -> list[str]:
-        """Proofs that failed, in words."""
+        """Return the proofs that failed, as text."""
         return [f"{p.name} ({p.phase}): expected {p.expected}, saw {p.observed}" for p in self.proofs if not p.passed]
 
     @property
     def names(self) -> set[str]:
-        """Names of the proofs that were made."""
+        """Return the names of the proofs."""
         return {p.name for p in self.proofs}
 
 
 def load_and_prove(deployment: Deployment, load: Load, folder: Path, deploy_s: float = 0.0) -> Run:
-    """What the runner does with a deployment between its birth and its end."""
+    """Load and verify a deployment as the runner does; return the results."""
     proofs = list(deployment.prove("before", 0))
     warm = deployment.generate(fortio.calls(load, "warmup"), folder, 60)
     before = deployment.snapshot()
@@ -257,7 +257,7 @@ def load_and_prove(deployment: Deployment, load: Load, folder: Path, deploy_s: f
 
 
 def one_run(bed: KubernetesTestbed, treatment: str, folder: Path, load: Load = LOAD, app: str = "echo") -> Run:
-    """What the runner does with a deployment, from its birth to its end."""
+    """Deploy, load, verify and remove a treatment as the runner does; return the results."""
     began = time.monotonic()
     deployment = bed.deploy(Treatment.parse(treatment), load, app)
     deploy_s = time.monotonic() - began
@@ -268,20 +268,20 @@ def one_run(bed: KubernetesTestbed, treatment: str, folder: Path, load: Load = L
 
 
 def owned_namespaces(cluster: Cluster) -> list[str]:
-    """Namespaces of ours that stand and are not going."""
+    """Return the names of our namespaces."""
     items = cluster.get("namespaces", "-l", MANAGED)["items"]
     return [item["metadata"]["name"] for item in items]
 
 
 def load_runs() -> bool:
-    """Whether a generator sends; their processes are seen from the machine itself."""
+    """Whether a generator sends; the machine sees their processes."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 words = (entry / "cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue
-            # What keeps its neighbours warm is no load.
+            # Keeping the neighbours warm is no load.
             if words[0] == b"fortio" and b"load" in words and b"trickle" not in words:
                 return True
     return False

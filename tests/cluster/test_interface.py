@@ -1,4 +1,4 @@
-"""What these tests take of the test cluster: its interface, and none of its parts."""
+"""The cluster tests use only the public interface of the test cluster."""
 
 import ast
 from pathlib import Path
@@ -7,7 +7,7 @@ import testcluster
 
 
 def taken(path: Path) -> set[str]:
-    """Names that a file takes of the package, modules of it included."""
+    """Names that a file imports from the package, including its modules."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "testcluster":

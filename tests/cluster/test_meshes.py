@@ -1,9 +1,8 @@
-"""Conformance: every mesh, every feature, each protocol and application that the mesh's data claims, really run.
+"""Conformance: every mesh and feature with each protocol and application that its data claims, run for real.
 
-For each: it deploys, proves, carries load, counts it, is metered, and goes without a trace. And the other way round:
-with the toggle taken out on purpose, its proof fails. `make test-meshes` runs everything; the plain cluster tests run
-each mesh once and each mechanism on one mesh. What runs is derived from the meshes' own data: a mesh that is added is
-tested by being there.
+Each is deployed, verified, loaded, counted, metered and removed without a trace. The reverse too: with the
+toggle removed, its proof fails. `make test-meshes` runs everything; the plain cluster tests run each mesh once and each
+mechanism on one mesh. The cases come from the meshes' own data, so a new mesh is tested without a new test.
 """
 
 import json
@@ -45,15 +44,15 @@ MESHES = {
 LOAD = FixedRate(rps=50, connections=4, duration_s=3, warmup_s=1)
 WIDE = pytest.mark.wide
 FIRST = "istio"
-# Other ways to what a mechanism beside them shows; observability is the access log, the scrape and the traces in one.
+# These features repeat another's mechanism; observability is the access log, the scrape and the traces in one.
 SECOND_WAYS = ("jwt-filter", "client-only", "authz-route", "tracing", "access-log", "metrics")
-# Beside the echo, which is asked everything: applications of other shapes, once for each mesh.
+# Besides the echo, which has every proof: applications of other shapes, once per mesh.
 OTHER_APPS = ("tiers", "counter-api", "details", "details-nodelay", "bookinfo", "emojivoto")
 
 
 @dataclass(frozen=True)
 class Case:
-    """One treatment on one application, called by one protocol."""
+    """One treatment with one application and one protocol."""
 
     treatment: str
     app: str = "echo"
@@ -64,7 +63,7 @@ class Case:
 
 
 def treatment_with(mesh: Mesh, feature: Feature) -> str:
-    """The least treatment that has a feature: what it needs, and mutual TLS where that is a toggle."""
+    """Return the smallest treatment with a feature: its requirements, and mutual TLS if that is a toggle."""
     names = list(feature.needs)
     for name in names:
         names += [more for more in mesh.features[name].needs if more not in names]
@@ -73,7 +72,7 @@ def treatment_with(mesh: Mesh, feature: Feature) -> str:
 
 
 def cases_of(mesh: Mesh) -> list[Case]:
-    """Every case of a mesh: base and features on the echo by each protocol, the base on the other applications."""
+    """Return a mesh's cases: base and features on the echo by each protocol, the base on the other applications."""
     apps = {name: (feature.apps or ("echo",))[0] for name, feature in mesh.features.items()}
     treatments = [(mesh.name, "echo"), *((treatment_with(mesh, f), apps[f.name]) for f in mesh.features.values())]
     protocols = {app: _speaks(app) for app in {app for _, app in treatments}}
@@ -85,7 +84,7 @@ def cases_of(mesh: Mesh) -> list[Case]:
 
 
 def fullest(mesh: Mesh) -> str:
-    """The mesh itself, with mutual TLS where that is a toggle."""
+    """Return the mesh itself, with mutual TLS if that is a toggle."""
     return treatment_with(mesh, mesh.features["mtls"]) if "mtls" in mesh.features else mesh.name
 
 
@@ -95,10 +94,10 @@ def _speaks(app: str) -> tuple[str, ...]:
 
 
 def brief_cases() -> list[Case]:
-    """What runs on every change: each mesh once, and each mechanism on the first mesh that has it.
+    """Return the cases of every change: each mesh once, and each mechanism on the first mesh that has it.
 
-    Istio comes first: its images are built here, so every machine shows what it has. A treatment shows what it needs as
-    well, so those with the most features are looked at first.
+    Istio comes first because its images are built here, on every machine. A treatment covers its
+    requirements too, so treatments with the most features come first.
     """
     shown: set[str] = set()
     found: list[Case] = []
@@ -115,12 +114,12 @@ def brief_cases() -> list[Case]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Cases by mesh: all of a mesh's tests stand together, so that it is installed for them once."""
+    """Group cases by mesh, so that each mesh is installed once."""
     if "case" in metafunc.fixturenames:
         brief = brief_cases()
         _by_mesh(metafunc, "case", [(name, c, c in brief) for name, mesh in MESHES.items() for c in cases_of(mesh)])
     elif "feature" in metafunc.fixturenames:
-        # The first, which is what the others stand on.
+        # The first case, on which the others depend.
         first = (FIRST, next(iter(MESHES[FIRST].features)))
         pairs = [(name, f, (name, f) == first) for name, mesh in MESHES.items() for f in mesh.features]
         _by_mesh(metafunc, "feature", pairs)
@@ -146,12 +145,12 @@ class Installation:
     before: Remains
 
     def load_of(self, case: Case) -> Load:
-        """Light, and with the generators that the protocol needs."""
-        # Both tiers hold a request for 100 ms, so a connection carries five a second.
+        """A light load, with the generators that the protocol needs."""
+        # Both tiers hold a request for 100 ms, so a connection carries five per second.
         tiers = {"replicas": 2, "connections": 16} if case.app == "tiers" else {}
         further = {"mixed": {"generators": 2}, "tcp": {"payload_bytes": 16384}}.get(case.protocol, {})
         shares = [c.percent for f in self.mesh.check(Treatment.parse(case.treatment)) for c in f.counters if c.of]
-        # Twice what can show the share, for a machine that is busy sends fewer.
+        # Twice what can show the share, because a busy machine sends fewer.
         enough = {"rps": 400, "duration_s": 2 * least_requests(min(shares)) / 400} if shares else {}
         return replace(LOAD, protocol=case.protocol, **tiers, **further, **enough)
 
@@ -166,7 +165,7 @@ class Installation:
             self.bed.meshes[mesh.name] = kept
 
     def run(self, case: Case, folder: Path) -> Run:
-        """One run, from its deployment to its end."""
+        """Make one run, from its deployment to its end."""
         load = self.load_of(case)
         deployment = self.bed.deploy(Treatment.parse(case.treatment), load, case.app)
         try:
@@ -177,7 +176,7 @@ class Installation:
 
 @pytest.fixture(scope="module")
 def standing(request: pytest.FixtureRequest, ground: Ground) -> Iterator[Installation]:
-    """A mesh, for all of its tests; with it goes everything that came with it."""
+    """Install a mesh for all of its tests, and remove it with all its objects."""
     mesh = request.param
     ground.require(mesh)
     bed = KubernetesTestbed(ground.options(namespace="meshes", mesh_reinstall="once"))
@@ -297,25 +296,25 @@ def test_the_metrics_of_ztunnel_have_no_requests(standing: Installation, cluster
 
 
 def test_without_the_toggle_its_proof_fails(standing: Installation, feature: str, tmp_path: Path):
-    """What makes the feature is left out; everything that proves it stays."""
+    """Remove what makes the feature; everything that proves it stays."""
     mesh = standing.mesh
     toggle = mesh.features[feature]
     case = Case(treatment_with(mesh, toggle), (toggle.apps or ("echo",))[0])
-    # Annotations of a feature that has manifests let its evidence be read; of one without, they are the toggle.
+    # Annotations of a feature with manifests make its evidence readable; without manifests they are the toggle.
     notes = toggle.pod_annotations if toggle.manifests else {}
     without = replace(toggle, manifests=(), settings=(), namespace_labels={}, pod_annotations=notes, waits="")
-    # What keeps a pod outside of the mesh is said with the mesh's enrolment.
+    # A pod is kept out of the mesh by the mesh's enrolment.
     enrol = replace(mesh.enrol, outside_labels={}, outside_annotations={}) if toggle.bare else mesh.enrol
     with standing.altered(replace(mesh, enrol=enrol, features={**mesh.features, feature: without})):
         run = standing.run(case, tmp_path)
     assert run.failed != []
-    # The rest of the treatment stands: it is this feature that is missed.
+    # The rest of the treatment works: only this feature is missing.
     assert not [line for line in run.failed if line.startswith("a proxy in every pod")], run.failed
 
 
 @WIDE
 def test_another_share_than_the_one_that_is_said_is_found_out(standing: Installation, tmp_path: Path):
-    """A rate of traces is taken for another: spans arrive, but not as many as its proof expects."""
+    """Replace the rate of traces: spans arrive, but not as many as the proof expects."""
     mesh = standing.mesh
     if "tracing-1pct" not in mesh.features:
         pytest.skip(f"{mesh.name}: has no rate of traces")
@@ -330,7 +329,7 @@ def test_another_share_than_the_one_that_is_said_is_found_out(standing: Installa
 
 @WIDE
 def test_a_treatment_without_a_feature_is_found_out_where_it_has_it(standing: Installation, tmp_path: Path):
-    """The opposite of an absent feature is left out, so the treatment keeps what it should be without."""
+    """Leave out the opposite of an absent feature, so the treatment has what it should lack."""
     mesh = standing.mesh
     opposed = [f for f in mesh.features.values() if f.absent]
     if not opposed:
@@ -349,11 +348,11 @@ def test_without_enrolment_the_meshs_own_proofs_fail(standing: Installation, tmp
 
 @WIDE
 def test_what_stood_is_not_touched(standing: Installation, tmp_path: Path):
-    """mesh_install=existing, on the mesh that another session installed."""
+    """mesh_install=existing, with a mesh that another session installed."""
     mesh = standing.mesh
     treatment = mesh.name if "mtls" not in mesh.features else f"{mesh.name}+mtls"
     standing.run(Case(treatment), tmp_path)  # so that it stands
-    standing.bed.applier.wait_for_deletions()  # objects of that run are no part of what stands
+    standing.bed.applier.wait_for_deletions()  # objects of that run do not belong to the installation
     before = standing.ground.fingerprint(mesh)
     assert before
     with standing.ground.bed(namespace="guest", mesh_install="existing") as guest:
@@ -366,7 +365,7 @@ def test_what_stood_is_not_touched(standing: Installation, tmp_path: Path):
     assert standing.ground.fingerprint(mesh) == before
 
 
-@WIDE  # of Istio, test_backend_runs.py shows it in every run: a mesh that is fresh for each of two runs
+@WIDE  # test_backend_runs.py covers Istio, with a fresh mesh for each of two runs
 def test_a_second_installation_works_and_nothing_is_left(standing: Installation, tmp_path: Path):
     bed, mesh = standing.bed, standing.mesh
     ours = bed.namespace

@@ -1,4 +1,4 @@
-"""Whether the tests run on a cluster of the user's own, and what they hold in their hands then."""
+"""Whether the tests run on a cluster of the user's own, and what their fixtures then offer."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def test_options_on_an_own_cluster_are_the_users(tmp_path: Path) -> None:
     ground = own_ground(kubeconfig, {OWN_CLUSTER_FILE: str(file)})
     assert ground.own
     assert {"istio", "istio-ambient", "linkerd", "kuma", "consul"} <= set(ground.meshes)
-    assert "sidecar" not in ground.meshes  # the reference is no mesh
+    assert "sidecar" not in ground.meshes  # the reference is not a mesh
     read = KubernetesOptions.read(ground.options(namespace="x"))
     assert (read.kubeconfig, read.proxy_cpu, read.namespace) == (str(kubeconfig), "4", "x")
     ground.require("consul")  # a cluster that pulls has every mesh

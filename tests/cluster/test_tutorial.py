@@ -1,4 +1,4 @@
-"""The tutorial on kind as written: every command of it, where the test cluster takes the place of kind's."""
+"""The tutorial on kind as written: every command runs, with the test cluster in place of kind."""
 
 import os
 import re
@@ -22,14 +22,14 @@ from meshtrial.records.store import StudyStore
 
 PAGE = (paths.CHECKOUT / "docs" / "tutorials" / "kind.md").read_text()
 COMMANDS = [line for text in re.findall(r"(?ms)^```sh\n(.*?)^```$", PAGE) for line in text.splitlines()]
-# Without them no test runs: the checkout, its set-up, and kind itself.
+# No test runs these: the checkout, its set-up, and kind itself.
 ELSEWHERE = ("git clone", "make setup", "source ", "kind ")
 _PATIENCE_S = 3600
 pytestmark = pytest.mark.timeout(2 * _PATIENCE_S, func_only=True)
 
 
 def written(name: str) -> dict[str, Any]:
-    """A file that the tutorial has its reader save."""
+    """A file that the tutorial tells its reader to save."""
     found = re.search(rf"`{re.escape(name)}`.*?```yaml\n(.*?)```", PAGE, re.S)
     assert found is not None
     loaded: dict[str, Any] = yaml.safe_load(found[1])
@@ -62,7 +62,7 @@ def test_every_command_of_the_tutorial_runs(
         ran = subprocess.run(
             [program, *words[1:]], cwd=tmp_path, env=environment, text=True, capture_output=True, timeout=_PATIENCE_S
         )
-        # 3: finished, with runs that the noise of a shared machine made invalid
+        # 3: finished, but a shared machine's noise made runs fail
         assert ran.returncode in ((0, 3) if words[1] == "run" else (0,)), f"{command}\n{ran.stdout}{ran.stderr}"
         done.append(words[1])
     assert done == ["doctor", "run", "run", "open", "clean"]
@@ -71,7 +71,7 @@ def test_every_command_of_the_tutorial_runs(
     assert "32 runs" in PAGE
     for data in (trial, study):
         assert [proof for run in data.runs for proof in run.proofs if not proof.passed] == []
-    # As the tutorial says of two blocks.
+    # As the tutorial explains for two blocks.
     (row,) = [r for r in trial.verdicts if (r.treatment, r.baseline, r.response) == ("istio", "none", "latency_p50_s")]
     assert row.qualifier == "at least 6 blocks"
     assert owned_namespaces(cluster) == []

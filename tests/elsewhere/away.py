@@ -1,9 +1,9 @@
-"""Takes away what only a Linux machine with the local backend has, and runs a command without it.
+"""Hide what only a Linux machine with the local backend has, and run a command without it.
 
 ``PYTHONPATH=tests .venv/bin/python -m elsewhere.away COMMAND...``: no Envoy package, nothing built, no ``/proc``, no
-``/sys``, and as many open files as a Mac's shell allows. In a mount namespace of the command's own: nothing changes
-for others, and nothing is left to be put back. Limits: Linux's Python and libraries still, so what a Mac does by
-itself (its file system, its way to start processes, its own ``make``) is not tried by this.
+``/sys``, and as many open files as a Mac's shell allows. The command runs in a mount namespace of its own, so nothing
+changes for others and nothing needs restoring. Limits: Linux's Python and libraries still, so what a Mac does by itself
+(its file system, its way to start processes, its own ``make``) is not tried by this.
 """
 
 import os
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from meshtrial.native import places
 
-# An overlay takes the package away, so that it is not installed; its layers lie in /sys, which is hidden afterwards.
+# An overlay hides the package, so it seems uninstalled; its layers lie in /sys, which is hidden afterwards.
 _SCRIPT = """
 set -eu
 packages=$1 built=$2
@@ -42,7 +42,7 @@ def command(*wanted: str) -> list[str]:
 
 
 def reason_not() -> str | None:
-    """Why nothing can be taken away here; None where it can."""
+    """Return why nothing can be hidden here; None if it can."""
     if shutil.which("unshare") is None:
         return "unshare is not on PATH (util-linux)"
     in_reach = [path for path in map(shutil.which, ("envoy", "fortio")) if path]
@@ -53,7 +53,7 @@ def reason_not() -> str | None:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Become the command; end with a line where it cannot be run so."""
+    """Become the command; exit with one line if it cannot run without them."""
     reason = reason_not()
     if reason is not None:
         sys.exit(f"away: cannot take anything away here: {reason}")

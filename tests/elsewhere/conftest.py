@@ -1,4 +1,4 @@
-"""Tests of the machines that are not this one: what their packages are, and what works without what they lack."""
+"""Tests for other machines: their packages, and what works without what they lack."""
 
 from pathlib import Path
 
@@ -7,6 +7,6 @@ import pytest
 
 @pytest.fixture
 def away() -> None:
-    """Run only where everything was taken away: a command that works because it found Envoy shows nothing."""
+    """Run only if everything is hidden: a command that found Envoy after all would prove nothing."""
     if Path("/proc/self").exists():
         pytest.skip("everything is in reach; `make test-elsewhere` takes it away")

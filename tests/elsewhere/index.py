@@ -1,4 +1,4 @@
-"""Programs that ask the package index: a test ends where that is out of reach, which in CI (CI=true) is a failure."""
+"""Run programs that query the package index: if it is unreachable, a test is skipped, and fails in CI (CI=true)."""
 
 import os
 import re
@@ -12,7 +12,7 @@ _NO_INDEX = re.compile(r"error sending request|client error|dns error|timed out|
 
 
 def asked(command: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """What the command did in a folder; skipped by name where the index was out of its reach."""
+    """Return the command's result in a folder; skip by name if the index is unreachable."""
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
     if done.returncode and _NO_INDEX.search(done.stderr):
         reason = f"the package index is out of reach: {' '.join(done.stderr.split())[:300]}"

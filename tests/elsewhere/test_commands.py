@@ -1,4 +1,4 @@
-"""What needs no local backend works without it, and what needs it says so in one line (``make test-elsewhere``)."""
+"""Commands that need no local backend work without it, and the others say so in one line (``make test-elsewhere``)."""
 
 import importlib.metadata
 import os
@@ -21,7 +21,7 @@ WHY = "backend=local needs Linux with /proc, and this is "
 
 
 def meshtrial(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command line as a user has it, with records and reports in a folder of its own."""
+    """Run the command line as a user does, with records and reports in a folder of its own."""
     places = {"MESHTRIAL_DATA": str(folder / "studies"), "MESHTRIAL_REPORTS": str(folder / "reports")}
     command = [sys.executable, "-m", "meshtrial", *arguments]
     return subprocess.run(command, env=os.environ | places, cwd=folder, capture_output=True, text=True, check=False)
@@ -29,7 +29,7 @@ def meshtrial(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]
 
 @pytest.fixture
 def sample(tmp_path: Path) -> str:
-    """A copy among the user's studies, which may be written to."""
+    """Return a copy among the user's studies, which may be changed."""
     return str(shutil.copytree(SAMPLE, tmp_path / "studies" / "ambient_vs_no_mesh" / SAMPLE.name))
 
 

@@ -1,7 +1,7 @@
-"""The locked packages can be had as wheels, by the locked hashes, on every machine that set-up is promised for.
+"""The locked packages are available as wheels, by the locked hashes, on every machine that set-up supports.
 
-Asks the package index; skipped by name where that is out of reach, which in CI (CI=true) is a failure. Limits: what is
-asked is whether a wheel that fits is offered; that the program in it works is known of Linux on x86-64 alone.
+Queries the package index; skipped by name if it is unreachable, which is a failure in CI (CI=true). Limits: the test
+shows that a matching wheel is offered; only on Linux x86-64 is its program known to work.
 """
 
 import re
@@ -20,25 +20,25 @@ from meshtrial import paths
 LOCK, LAB_LOCK, DEV_LOCK, UV_LOCK, GO_LOCK = (
     paths.CHECKOUT / f"requirements{part}.lock" for part in ("", "-lab", "-dev", "-uv", "-go")
 )
-# glibc 2.31 (Debian 11, Ubuntu 20.04, RHEL 9) is the oldest that the Envoy wheel takes; uv's macOS is 13.
+# glibc 2.31 (Debian 11, Ubuntu 20.04, RHEL 9) is the oldest that the Envoy wheel accepts; uv's macOS is 13.
 LINUX = ("x86_64-manylinux_2_31", "aarch64-manylinux_2_31")
 MAC = "aarch64-apple-darwin"
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 
 
 def uv(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """uv, with its cache in the checkout; the test ends here where it does not reach the index."""
+    """Run uv with its cache in the checkout; skip the test if it does not reach the index."""
     cache = paths.CHECKOUT / ".cache" / "uv"
     command = [sys.executable, "-m", "uv", *arguments, "--quiet", "--no-config", "--cache-dir", str(cache)]
-    command += ["--python", sys.executable]  # else it asks every Python on PATH for its version
+    command += ["--python", sys.executable]  # otherwise it runs every Python on PATH to learn its version
     return asked(command, paths.CHECKOUT)
 
 
 def lacking(lock: Path, platform: str, python: str, folder: Path) -> str:
-    """Packages of the lock without a wheel for there whose hash is locked, or what uv says of them; empty for none."""
+    """Return the packages without a wheel for that platform whose hash is locked, or uv's error; empty for none."""
     written = folder / f"pylock.{platform}-{python.replace('.', '-')}.toml"
     asked = ("--python-platform", platform, "--python-version", python, "--only-binary", ":all:")
-    # Packages of that machine, and wheels that fit there. That no dependency is missing, the universal lock shows.
+    # Packages of that machine, and wheels that fit there. The universal lock shows that no dependency is missing.
     done = uv("pip", "compile", "--no-deps", str(lock), *asked, "--format", "pylock.toml", "-o", str(written))
     if done.returncode:
         return done.stderr
@@ -50,7 +50,7 @@ def lacking(lock: Path, platform: str, python: str, folder: Path) -> str:
 
 
 def problems(lock: Path, platforms: Sequence[str], folder: Path) -> dict[str, str]:
-    """By machine and Python; all of them are asked at once, for the time goes by waiting for the index."""
+    """Return problems by machine and Python. All are checked at once, because the index takes most of the time."""
     asked = [(platform, python) for platform in platforms for python in PYTHONS]
     with ThreadPoolExecutor(len(asked)) as workers:
         found = list(workers.map(lambda one: lacking(lock, *one, folder), asked))
@@ -64,7 +64,7 @@ def test_set_up_goes_through_on_every_machine(lock: Path, tmp_path: Path):
 
 
 def test_where_there_is_no_go_it_comes_along(tmp_path: Path):
-    """A Mac builds nothing and needs none."""
+    """A Mac builds nothing and needs no Go."""
     assert problems(GO_LOCK, LINUX, tmp_path) == {}
 
 
@@ -88,7 +88,7 @@ def test_the_lock_is_what_make_lock_writes(lock: Path, tmp_path: Path):
     command = next(line for line in recipe.stdout.splitlines() if f"-o {lock.name} " in line)
     done = uv(*command.replace("--quiet ", "").replace(f"-o {lock.name} ", f"-o {written} ").split()[1:])
     assert done.returncode == 0, done.stderr
-    # Not the hashes: a project may add wheels to a version, for a new Python for instance.
+    # Hashes are not compared: a project may add wheels to a version, for a new Python for instance.
     assert _requirements(written) == _requirements(lock)
 
 

@@ -1,4 +1,4 @@
-"""What is tracked holds no key and no token, and one that is planted is found. Asks the package index for the tool."""
+"""Tracked files contain no key or token, and a planted one is found. Asks the package index for the tool."""
 
 import re
 import subprocess
@@ -12,7 +12,7 @@ MAKEFILE = (paths.CHECKOUT / "Makefile").read_text()
 
 
 def secrets(folder: Path) -> subprocess.CompletedProcess[str]:
-    """What `make secrets` does, in the folder of another repository; the test ends here where there is no index."""
+    """Run `make secrets` in the folder of another repository; skip if the index is unreachable."""
     recipe = re.search(r"^secrets:.*\n((?:\t.*\n)+)", MAKEFILE, re.MULTILINE)
     tool = re.search(r"^RUN_TOOL := (.*)$", MAKEFILE, re.MULTILINE)
     assert recipe is not None
@@ -29,7 +29,7 @@ def test_no_secret_is_tracked():
 
 
 def test_a_key_and_a_token_that_are_planted_are_found(tmp_path):
-    # Put together here, so that this file holds none.
+    # Joined here, so that this file itself contains no secret.
     planted = {"key.pem": "-----BEGIN {} PRIVATE KEY-----".format("EC"), "token.txt": "ghp" + "_" + "aB1" * 12}
     for name, text in planted.items():
         (tmp_path / name).write_text(text + "\n")

@@ -1,4 +1,4 @@
-"""The wheel in an empty environment, away from the checkout: what runs as installed, and what an extra is named for."""
+"""The wheel in an empty environment outside the checkout: which commands work, and which extra an error names."""
 
 import hashlib
 import os
@@ -48,7 +48,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
-    """The wheel in an environment of its own, with the extra that a test asks for."""
+    """Install the wheel into an environment of its own, with the extra that a test requests."""
     folder = tmp_path_factory.mktemp("environment") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     install(folder, f"meshtrial{request.param} @ {wheel.as_uri()}")
@@ -56,7 +56,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory, request: 
 
 
 def install(environment: Path, requirement: str) -> None:
-    """Install the locked versions; the test ends here where the index is out of reach."""
+    """Install the locked versions; skip the test if the index is unreachable."""
     cache = ("--cache-dir", str(paths.CHECKOUT / ".cache" / "uv"), "--constraints", "requirements.lock")
     command = (sys.executable, "-m", "uv", "pip", "install", "--quiet", "--no-config", *cache)
     done = asked([*command, "--python", str(environment / "bin" / "python"), requirement], paths.CHECKOUT)
@@ -65,7 +65,7 @@ def install(environment: Path, requirement: str) -> None:
 
 @pytest.fixture
 def meshtrial(environment: Path, tmp_path: Path) -> Meshtrial:
-    """The installed command in an empty folder, where nothing of this checkout is in reach."""
+    """Run the installed command in an empty folder, away from this checkout."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("MESHTRIAL_", "PYTHON", "MPL"))}
     kept = {name: value for name, value in kept.items() if not name.startswith(("JUPYTER_", "IPYTHON"))}
     places = {"HOME": str(tmp_path / "home"), "XDG_CACHE_HOME": str(tmp_path / "cache")}

@@ -1,7 +1,7 @@
-"""Kinds of damage x who must tell: what befalls the files of a finished study, and that nobody takes it for sound.
+"""Kinds of damage to a finished study's files, and the commands that must detect each.
 
-`verify` tells all of them. Who only reads tells what keeps it from reading: `status` in its line, a study that goes on
-by setting a run aside or by refusing, `report` by refusing. What is derived is made again by `report`, and then whole.
+`verify` reports every kind. A reader reports what it cannot read: `status` in its line, a resumed study by replacing or
+refusing a run, `report` by refusing. `report` makes derived files again, and they are whole.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ALL, VERIFY = ("verify", "pack", "status", "resume", "report"), ("verify", "pack
 
 @dataclass(frozen=True)
 class Damage:
-    """What is done to a study's folder, and who must tell."""
+    """One kind of damage to a study's folder, and the commands that must report it."""
 
     do: Do
     told: tuple[str, ...] = VERIFY
@@ -49,7 +49,7 @@ def run_of(study: Path, place: int = 0) -> Path:
 
 
 def one_byte(path: Path) -> None:
-    """A letter or digit in its middle, or what stands there."""
+    """Replace a letter or digit in the middle, or the text given."""
     data = bytearray(path.read_bytes())
     middle = len(data) // 2
     place = next((at for at in range(middle, len(data)) if chr(data[at]).isalpha()), middle)
@@ -92,7 +92,7 @@ DERIVED = ("stopping.json", "verdicts.json", "verdicts.parquet", "runs.parquet")
 def _bytes() -> dict[str, Damage]:
     found = {}
     for way, do in WAYS.items():
-        # Another letter may be read all the same.
+        # Another letter may still be readable.
         unreadable = way != "with another letter"
         for name in STUDY:
             told = ALL if name == "plan.json" or (unreadable and name == "environment.json") else VERIFY
@@ -102,7 +102,7 @@ def _bytes() -> dict[str, Damage]:
             held = way == "as a folder"
             told = (*VERIFY, "resume", "report") if held else VERIFY
             if way == "with another letter" and name.endswith(".parquet"):
-                told = ()  # it may be one that says nothing of the table
+                told = ()  # the letter may not affect the table
             found[f"{name} {way}"] = Damage(lambda study, do=do, name=name: do(study / name), told, not held)
         for name in RUN:
             told = ALL if unreadable and name == "run.json" else VERIFY
@@ -111,7 +111,7 @@ def _bytes() -> dict[str, Damage]:
 
 
 def changed(name: str, change: Callable[[Any], object]) -> Do:
-    """A JSON file of the study, changed in place."""
+    """Change a JSON file of the study in place."""
 
     def do(study: Path) -> None:
         data = json.loads((study / name).read_text())
@@ -122,7 +122,7 @@ def changed(name: str, change: Callable[[Any], object]) -> Do:
 
 
 def record(change: Callable[[dict[str, Any]], object], place: int = 0) -> Do:
-    """A run's record, changed by somebody who makes its sums and all verdicts again."""
+    """Change a run's record, as somebody would who recomputes sums and verdicts."""
 
     def do(study: Path) -> None:
         folder = run_of(study, place)
@@ -161,7 +161,7 @@ def requests(change: Callable[[pl.DataFrame], pl.DataFrame], again: bool = False
 
 
 def swapped(study: Path) -> None:
-    """The treatments of a block's two runs, with sums and verdicts made again."""
+    """Swap the treatments of a block's two runs, and recompute sums and verdicts."""
     names = [run.treatment for run in StudyStore.open(study).plan.runs[:2]]
     for place, name in enumerate(reversed(names)):
         record(lambda data, name=name: data.update(treatment=name), place)(study)
@@ -253,7 +253,7 @@ CONTENT: dict[str, Damage] = {
     "a row less of a run": Damage(frame("runs.parquet", lambda table: table.head(-1)), mended=True),
 }
 DAMAGES = _bytes() | CONTENT
-# What `make test` tries: each kind once.
+# The kinds that `make test` tries, once each.
 CHOSEN = (
     *("plan.json removed", "environment.json with another letter", f"{CHECKSUMS} removed", "verdicts.json cut in half"),
     *("a run's run.json emptied", "a run's latency.parquet written over", f"a run's {CHECKSUMS} written over"),
@@ -283,7 +283,7 @@ def finished(root: Path) -> Path:
 
 
 def tried(name: str, study: Path, root: Path) -> None:
-    """A damage to a copy under the root of all studies: who must tell does, and nobody has a traceback."""
+    """Damage a copy below the root of all studies: the named commands report it, and none prints a traceback."""
     damage = DAMAGES[name]
     for who, ask in ASKED.items():
         copy = root / study.parent.name / study.name
@@ -327,14 +327,14 @@ def _resume(study: Path) -> str:
         Trial(study.parent.name, {"study_dir": str(study)}).run(lines.append)
     except MeshtrialError as error:
         return str(error)
-    # Whatever was lost is there again.
+    # Every lost file exists again.
     data = read_study(StudyStore.open(study))
     assert {run.run_id for run in data.runs} >= {run.run_id for run in data.plan.runs}
     return "\n".join(line for line in lines if "moved to" in line or "runs in" in line)
 
 
 def _report(study: Path) -> str:
-    """What the command does, but for its notebook."""
+    """Run the command without its notebook."""
     try:
         analyse(StudyStore.open(study))
         Trial(study.parent.name, {"study_dir": str(study), "measure": False}).run(lambda line: None)

@@ -1,8 +1,8 @@
-"""What is done to the machine of a study and not to its programs: a clock that is set, and memory that runs out.
+"""Faults of a study's machine: a clock that is set, and memory that runs out.
 
-The machine's own clock and memory stay as they are. The study reads its clock through :func:`set_by`, and fortio is
-called by a script that writes its access log anew as a clock that was set would have had it; both ask one file. Memory
-is that of a control group, which the study shares with a program that takes what is left.
+The machine's own clock and memory stay as they are. The study reads its clock through :func:`set_by`. fortio is called
+by a script that rewrites its access log to match a clock that was set; both read one file. Memory is that of a control
+group, which the study shares with a program that takes what is left.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ while lives() and len(taken) < 16000:
 
 
 def set_by() -> datetime.timedelta:
-    """By how much the clock was set."""
+    """Return by how much the clock was set."""
     with suppress(OSError):
         return datetime.timedelta(seconds=float(Path(os.environ[CLOCK]).read_text()))
     return datetime.timedelta()
@@ -70,13 +70,13 @@ class _Set(datetime.datetime):
         return super().now(tz) + set_by()
 
 
-# In place of the module, for those that name and order things by it. Keys and tokens are for Envoy, which asks the
-# machine.
+# Replaces the module for code that names and orders by time. Envoy asks the machine for the time, so keys and
+# tokens keep the real one.
 datetime_that_is_set = SimpleNamespace(**(vars(datetime) | {"datetime": _Set}))
 
 
 def generator_that_is_set(folder: Path, fortio: Path) -> Path:
-    """The script that stands for fortio."""
+    """Return the script that replaces fortio."""
     folder.mkdir(exist_ok=True)
     script = folder / "fortio"
     script.write_text(_GENERATOR.format(python=sys.executable, fortio=str(fortio)))
@@ -96,7 +96,7 @@ class Memory:
 
     @staticmethod
     def possible() -> bool:
-        """Whether one can be made here."""
+        """Whether a control group can be made here."""
         try:
             Memory(f"asked-{os.getpid()}").close()
         except OSError:
@@ -104,11 +104,11 @@ class Memory:
         return True
 
     def join(self) -> None:
-        """Move the process that calls into it."""
+        """Move the calling process into it."""
         (self.path / "cgroup.procs").write_text("0")
 
     def end(self, pid: int) -> None:
-        """Take what is left until the kernel ends this process of it, and give it back."""
+        """Allocate the remaining memory until the kernel kills this process, then free it."""
         used, most = (
             ("memory.current", "memory.max") if self._new else ("memory.usage_in_bytes", "memory.limit_in_bytes")
         )
@@ -130,11 +130,11 @@ class Memory:
 
     def _join_second(self) -> None:
         self.join()
-        # Next in turn, should the kernel want more than that process had.
+        # The kernel's next victim, if that process did not hold enough.
         Path("/proc/self/oom_score_adj").write_text("900")
 
     def close(self) -> None:
-        """Remove it once all of its processes are gone."""
+        """Remove it when all of its processes have ended."""
 
         def removed() -> bool:
             with suppress(OSError):

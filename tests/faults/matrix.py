@@ -1,4 +1,4 @@
-"""Faults x phases: what is done to a study, when, and what must come of it."""
+"""Faults by phase: what is done to a study, when, and the expected outcome."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Cell:
     do: Do
     codes: tuple[int, ...] = (0,)
     says: str = ""  # a pattern of its last line
-    reason: str = ""  # a pattern of why the first attempt of the mesh's run is not valid
+    reason: str = ""  # a pattern of why the first attempt of the mesh's run failed
     command: tuple[str, ...] = LIBRARY
     place: str = ""
     size: str = "8m"
@@ -65,7 +65,7 @@ def kill(words: str) -> Do:
 
 
 def twice(number: int) -> Do:
-    """Somebody who does not wait."""
+    """A user who does not wait."""
 
     def do(session: Session) -> None:
         os.kill(session.pid, number)
@@ -76,7 +76,7 @@ def twice(number: int) -> Do:
 
 
 def stop(words: str) -> Do:
-    """For a second and a half: a neighbour that takes the machine, a debugger, Ctrl-Z."""
+    """For a second and a half: a busy neighbour, a debugger, Ctrl-Z."""
 
     def do(session: Session) -> None:
         pid = session.component(words)
@@ -89,7 +89,7 @@ def stop(words: str) -> Do:
 
 
 def nothing(session: Session) -> None:
-    """It is as it is from the start."""
+    """The fault exists from the start."""
 
 
 def fill(place: str) -> Do:
@@ -102,7 +102,7 @@ def fill(place: str) -> Do:
 
 
 def fill_names(place: str) -> Do:
-    """No file more, and room enough."""
+    """Not one more file, although there is room."""
 
     def do(session: Session) -> None:
         folder = session.inside(place) / "filler"
@@ -118,7 +118,7 @@ def read_only(place: str, of: str) -> Do:
     def do(session: Session) -> None:
         where = str(session.root / of)
         enter = ("nsenter", "-t", str(session.pid), "-m", "mount", "-o", "remount,ro", where)
-        # A file that is open for writing keeps a file system writable: asked again until it is closed.
+        # An open file keeps a file system writable, so repeat until it is closed.
         while subprocess.run(enter, capture_output=True, check=False).returncode:
             time.sleep(0.01)
 
@@ -135,7 +135,7 @@ def remove(part: str) -> Do:
 
 
 def second_session(session: Session) -> None:
-    # Held meanwhile, so that it is still there however long the other takes to come so far.
+    # Held meanwhile, so the other process meets the lock however long it takes.
     os.kill(session.pid, signal.SIGSTOP)
     other = subprocess.run(session.command, env=session.environment, capture_output=True, text=True, check=False)
     os.kill(session.pid, signal.SIGCONT)
@@ -177,7 +177,7 @@ def dying_kernel(session: Session) -> None:
 
 
 def ask(command: str, *codes: int) -> Do:
-    """A command about the study that runs: one line, and nothing happens to the study."""
+    """Run a command about a running study: it prints one line and does not disturb the study."""
 
     def do(session: Session) -> None:
         about = () if command == "status" else (str(session.store().path),)
@@ -223,7 +223,7 @@ def _signals() -> list[Cell]:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
         for phase in ("any run", "second run", "report")
     ]
-    # The second one may come when nothing is left to be ended in order.
+    # The second signal may come when nothing remains to be ended in order.
     impatient = [(number, phase, LIBRARY) for number in (signal.SIGINT, signal.SIGTERM) for phase in EVERY[::2]]
     impatient += [
         (number, phase, COMMAND) for number in (signal.SIGINT, signal.SIGTERM) for phase in ("any run", "report")
@@ -326,7 +326,7 @@ def _command() -> list[Cell]:
 
 
 CELLS = {str(cell): cell for cell in (*_signals(), *_components(), *_machine(), *_clock(), *_others(), *_command())}
-# What `make test` runs: each kind of fault once, where it hurts most.
+# The faults that `make test` runs: each kind once, at its worst phase.
 CHOSEN = (
     *("SIGINT, deploying", "clock set back an hour, measuring", "SIGKILL, measuring", "command, SIGKILL, second run"),
     *("app killed, measuring", "no memory for the server's sidecar, measuring", "generator stopped a while, measuring"),

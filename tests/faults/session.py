@@ -1,4 +1,4 @@
-"""A study in a process of its own, to which something is done at a moment that is chosen."""
+"""Run a study in a process of its own, and inject a fault at a chosen moment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from meshtrial.run.quiet import PATIENCE
 LIBRARY = (sys.executable, "-m", "faults.study")
 SHORT = ("treatments=none", "blocks=2", "rps=200", "connections=4", "duration_s=1.5", "warmup_s=0.8", "slices=1")
 COMMAND = (sys.executable, "-m", "meshtrial", "run", "ambient_vs_no_mesh", *(w for p in SHORT for w in ("-p", p)))
-# The study is run again where what was done to its file system is undone, and its records are brought out.
+# After the fault the study is resumed, with its file system repaired, and its records are returned.
 _APART = """
 mount -t tmpfs -o "size=$SIZE" apart "$PLACE" || exit 77
 "$@" >"$LOG" 2>&1; code=$?
@@ -37,7 +37,7 @@ exit $code
 
 @dataclass
 class Session:
-    """Where it runs, what it is, and what is known of it."""
+    """A study's process with its folders and the facts known about it."""
 
     root: Path
     command: tuple[str, ...] = LIBRARY
@@ -49,7 +49,7 @@ class Session:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Folders of its own, which tell its processes from others'."""
+        """Folders of its own, which identify its processes."""
         own = {name: str(self.root / part) for name, part in PLACES.items()}
         for folder in own.values():
             Path(folder).mkdir(parents=True, exist_ok=True)
@@ -60,16 +60,16 @@ class Session:
 
     @property
     def log(self) -> Path:
-        """What it says."""
+        """The file with its output."""
         return self.root / "log"
 
     @property
     def out(self) -> Path:
-        """Its records, where a file system of its own is gone."""
+        """Return its records, also after its own file system is gone."""
         return self.root / "out"
 
     def start(self) -> None:
-        """Begin it in a process group of its own."""
+        """Start it in a process group of its own."""
         self.out.mkdir(parents=True, exist_ok=True)
         wrapped = ("unshare", "--mount", "sh", "-c", _APART, "apart") if self.place else ()
         with self.log.open("wb") as log:
@@ -85,43 +85,43 @@ class Session:
             )
 
     def _begin(self) -> None:
-        # A test runner in the background has SIGINT ignored, which children inherit.
+        # A test runner in the background ignores SIGINT, and children inherit that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if self.memory is not None:
             self.memory.join()
 
     @property
     def pid(self) -> int:
-        """Of the process that was started."""
+        """The exit code of the started process."""
         assert self.process is not None
         return self.process.pid
 
     def inside(self, place: str) -> Path:
-        """A folder as the study sees it, also in a file system of its own."""
+        """Return a folder as the study sees it, also in a file system of its own."""
         here = self.root / PLACES[place]
         return Path(f"/proc/{self.pid}/root{here}") if self.place == place else here
 
     def runs(self, pattern: str) -> list[Path]:
-        """What lies among its runs, by name."""
+        """Return the entries among its runs, by name."""
         with suppress(OSError):
             return sorted(self.inside("MESHTRIAL_DATA").glob(f"*/*/runs/{pattern}"))
         return []
 
     def reach(self, phase: Callable[[Session], object]) -> None:
-        """Wait until it is there."""
+        """Wait until it exists."""
         assert self.process is not None
         wait_for(lambda: phase(self) or self.process.poll() is not None, PATIENCE_S)  # type: ignore[union-attr]
         assert self.process.poll() is None, self.log.read_text()
 
     def ended(self) -> int:
-        """Its exit code, and none of its processes is left."""
+        """Return its exit code, after checking that none of its processes remains."""
         assert self.process is not None
         code = self.process.wait(PATIENCE_S)
         wait_for(lambda: not self.processes(), PATIENCE_S)
         return code
 
     def kill(self) -> None:
-        """Everything of it, whatever came of the test."""
+        """Remove everything of it, whatever the test's outcome."""
         for pid in self.processes():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -135,7 +135,7 @@ class Session:
         return list(running({"MESHTRIAL_DATA": self.root / PLACES["MESHTRIAL_DATA"]}))
 
     def component(self, words: str) -> int:
-        """The process whose command line holds these words, once it is there; without any the study itself."""
+        """Return the process whose command line contains these words once it exists; without words, the study's."""
         if not words:
             return self.pid
         assert self.process is not None
@@ -159,7 +159,7 @@ class Session:
         return StudyStore.open(plan.parent)
 
     def again(self) -> None:
-        """Run it to its end where nothing is in the way."""
+        """Run it to its end without a fault."""
         command = self.command
         if command is not LIBRARY:
             command = (*command[:5], "-p", f"study_dir={self.store().path}")
@@ -173,12 +173,12 @@ PLACES = {"MESHTRIAL_DATA": "studies", "MESHTRIAL_REPORTS": "reports", "TMPDIR":
 
 
 def sums(store: StudyStore) -> dict[str, str]:
-    """Every whole run with its digests."""
+    """Return every complete run with its digests."""
     return {folder.name: (folder / CHECKSUMS).read_text() for folder in store.run_folders()}
 
 
 def whole(store: StudyStore) -> list[RunRecord]:
-    """All runs of the plan are there and as they were written."""
+    """All runs of the plan exist and are unchanged."""
     assert [line for folder in store.run_folders() for line in check_checksums(folder)] == []
     records = list(store.records())
     assert {record.run_id for record in records} == {run.run_id for run in store.plan.runs}

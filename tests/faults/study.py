@@ -1,6 +1,6 @@
-"""One short real study, begun or gone on with: ``PYTHONPATH=tests python -m faults.study``, folders by the environment.
+"""One short real study, started or resumed: ``PYTHONPATH=tests python -m faults.study``, folders by the environment.
 
-Two runs of known order. The library alone, for a notebook takes seconds that most faults do not need.
+Two runs of known order. It uses the library alone, because a notebook takes seconds that most faults do not need.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from meshtrial.run.runner import execute
 from meshtrial.signals import interruptible
 from meshtrial.testbed.local.testbed import LocalTestbed
 
-# Of one slice: a fault is for one run, and the second begins where the first has ended.
+# One slice per run: a fault is for one run, and the second starts when the first has ended.
 GIVEN = {"treatments": "none,sidecar+mtls+opa", "slices": 1}
 GIVEN |= {"rps": 200, "connections": 4, "duration_s": 2, "warmup_s": 1.2}
 
 
 def main() -> int:
-    """Exit codes as the command line has them."""
+    """Exit codes of the command line."""
     for module in (stores, measured):
         module.datetime = datetime_that_is_set
     root = Path(os.environ["MESHTRIAL_DATA"])

@@ -1,4 +1,4 @@
-"""Every cell of the matrix and every kind of damage: ``make test-faults``, before a release."""
+"""Every fault of the matrix and every kind of damage: ``make test-faults``, before a release."""
 
 from __future__ import annotations
 

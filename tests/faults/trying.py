@@ -1,4 +1,4 @@
-"""A cell, tried: what is done, what comes of it, and that the study goes on from there as if nothing had been."""
+"""Try one cell: inject the fault, check the outcome, and resume the study as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def tried(name: str, folder: Path) -> None:
 
 
 def assert_outcome(cell: Cell, session: Session, code: int) -> None:
-    """One line, nothing lost, nothing half, and the rest can be made."""
+    """One line, no lost or partial record, and the rest can be made."""
     text = session.log.read_text(errors="replace")
     assert code in (*cell.codes, *((3,) if cell.command is COMMAND and 0 in cell.codes else ())), text
     for unwanted in ("Traceback", "was never retrieved", "Exception ignored"):

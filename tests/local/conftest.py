@@ -1,4 +1,4 @@
-"""Every local test runs real processes, writes under its own folder, and must leave nothing behind."""
+"""Local tests run real processes, write below their own folders, and leave nothing behind."""
 
 import tempfile
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from meshtrial.run.quiet import PATIENCE
 PROGRAMS = {"fortio", "envoy", "opa-extauthz", "counter-api", "call-tree", "event-streams", "delay-proxy", "xds-server"}
 
 
-# Those whose tests wait longest, so that none of them is begun last (pytest-xdist takes files in this order).
+# Modules with the longest tests, so that none starts last (pytest-xdist takes files in this order).
 LONGEST = ("test_study", "test_capacity", "test_recorded", "test_divided", "test_explore", "test_site", "test_versions")
 
 
@@ -30,14 +30,14 @@ def own_folders() -> set[str]:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(tmp_path, monkeypatch) -> Iterator[None]:
-    """Records go to the test's folder; no process and no temporary folder outlives the test."""
+    """Records go to the test's folder; no process or temporary folder outlives the test."""
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path / "studies"))
     monkeypatch.setenv("MESHTRIAL_REPORTS", str(tmp_path / "reports"))
-    monkeypatch.setenv(PATIENCE, "0")  # beside other tests no machine is quiet
+    monkeypatch.setenv(PATIENCE, "0")  # no machine is quiet while other tests run
     yield
     started = running({"MESHTRIAL_DATA": tmp_path / "studies"})
     left = {pid: name for pid, name in started.items() if name in PROGRAMS}

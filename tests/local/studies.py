@@ -1,4 +1,4 @@
-"""What the local tests share: deployments loaded and proven, short studies, gates that ask nothing of the machine."""
+"""Shared by local tests: verified and loaded deployments, short studies, checks that ignore the machine's speed."""
 
 import json
 import os
@@ -27,17 +27,17 @@ from meshtrial.testbed.base import Watch, usage_between
 from meshtrial.testbed.local.testbed import LocalTestbed
 from meshtrial.testbed.local.versions import read_versions
 
-# How fast this machine is and what else runs on it fails none of these, and a short run has requests enough.
+# The machine's speed and other programs fail none of these, and a short run has enough requests.
 PATIENT = Gates(foreign_load=1.0, generator_cpu=1.0, late_ratio=1.0, rate_tolerance=1.0, sample_floor=5)
-# How long a test waits for what is sure to come: on a machine of which it gets a tenth, too.
+# How long a test waits for a certain event, also with a tenth of a machine.
 PATIENCE_S = 240.0
-# Of one slice: its runs come one after the other, which what is done to a study between two of them needs.
+# One slice: runs follow each other, which tests need that act between two runs.
 SHORT = {"rps": 300, "connections": 4, "duration_s": 0.8, "warmup_s": 0.2, "slices": 1}
 
 
 @dataclass(frozen=True)
 class Exercised:
-    """A deployment that was proven, loaded and proven again."""
+    """A deployment that was verified, loaded and verified again."""
 
     proofs: tuple[Proof, ...]
     usage: tuple[ComponentUsage, ...]
@@ -51,14 +51,14 @@ class Exercised:
 
     @property
     def failed(self) -> dict[str, Proof]:
-        """The proofs that did not hold, by name."""
+        """Return the proofs that failed, by name."""
         return {proof.name: proof for proof in self.proofs if not proof.passed}
 
 
 def exercise(
     treatment: str, folder: Path, load: Load, testbed: LocalTestbed | None = None, app: str = "echo"
 ) -> Exercised:
-    """Deploy, prove, load, prove again, and take it down; nothing of it stays."""
+    """Deploy, verify, load, verify again and remove a deployment; nothing of it remains."""
     deployment = (testbed or LocalTestbed()).deploy(Treatment.parse(treatment), load, app)
     try:
         proofs = list(deployment.prove("before", 0))
@@ -74,28 +74,27 @@ def exercise(
 
 
 def closed_loop_rps(study: Study, treatment: str, folder: Path, connections: int) -> float:
-    """What a study's treatment carries here and now, each connection waiting for its answer."""
+    """Return how many requests per second a treatment carries here, each connection waiting for its answer."""
     folder.mkdir()
     done = exercise(treatment, folder, ClosedLoop(connections, 0.5), LocalTestbed(study.options))
     return done.measured.responses["achieved_rps"]
 
 
 def told(outputs: Iterable[GeneratorOutput]) -> list[int]:
-    """Requests by generator as fortio itself counted them.
+    """Return requests by generator as fortio counted them.
 
-    How many of the asked ones that is, is the machine's business: a connection that is held up at the end of the time
-    does not make up for what it did not send.
+    Their number depends on the machine: a connection that is delayed at the end does not catch up.
     """
     return [json.loads(output.json_path.read_text())["DurationHistogram"]["Count"] for output in outputs]
 
 
 def study_of(name: str, given: Mapping[str, object], gates: Gates = PATIENT, **changed: object) -> Study:
-    """A study of parameters as a notebook has them, with its gates and what else is changed."""
+    """Build a study as a notebook does, with other checks and a test's changes."""
     return replace(built(name, **{"seed": 0} | given), gates=gates, **changed)
 
 
 def without_twin(study: Study) -> Study:
-    """The same without the baseline's twin, where nothing is decided by it."""
+    """Return the study without the baseline's twin, which decides nothing here."""
     return replace(study, treatments=tuple(treatment for treatment in study.treatments if not treatment.twin))
 
 
@@ -119,7 +118,7 @@ def recorded(study: Study) -> StudyData:
 
 
 def need_releases(versions: str) -> None:
-    """Skip a test whose releases of Envoy cannot be fetched here, with the reason; CI has them."""
+    """Skip a test if its Envoy releases cannot be fetched, with the reason; CI has them."""
     try:
         read_versions(versions)
     except MissingToolError as error:
@@ -129,12 +128,12 @@ def need_releases(versions: str) -> None:
 
 
 def short(**more: object) -> list[str]:
-    """Parameters of a short study as a command takes them."""
+    """Return the options of a short study for a command."""
     return [part for name, value in (SHORT | more).items() for part in ("-p", f"{name}={value}")]
 
 
 def only(folder: Path, pattern: str) -> Path:
-    """The one file that is called so."""
+    """Return the only file of this name."""
     found = list(folder.glob(pattern))
     assert len(found) == 1, (folder, pattern, found)
     return found[0]

@@ -1,4 +1,4 @@
-"""A debug build is found out by its own word: recorded, and the limit that a report names first."""
+"""A debug build is recognised by its version string, recorded, and named first among a report's limits."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""``meshtrial calls`` of a real Prometheus that scrapes a real Envoy, whose requests are counted under Istio's labels.
+"""``meshtrial calls`` with a real Prometheus that scrapes a real Envoy, whose counters have Istio's labels.
 
-Envoy's stats access logger counts as Istio's own telemetry does: by caller, callee and reporter, at the end of each
-request. Prometheus removes the prefix that Envoy gives to all names.
+Envoy's stats access logger counts like Istio's telemetry: by caller, callee and reporter, at the end of each request.
+Prometheus removes Envoy's prefix from all names.
 """
 
 import subprocess
@@ -66,7 +66,7 @@ def proxy(app: int) -> tuple[bootstrap.Proxy, int, int]:
 
 @pytest.fixture
 def measured(tmp_path: Path) -> Iterator[tuple[str, list[float]]]:
-    """The address of a Prometheus, and the times at which requests of b > c were sent, each after two of a > b."""
+    """Return the address of a Prometheus and the send times of b > c requests, each sent after two of a > b."""
     with ExitStack() as stack:
         app = stack.enter_context(answering(lambda *_: (200, BODY)))
         made, first, second = proxy(int(app.rpartition(":")[2]))

@@ -15,7 +15,7 @@ from meshtrial.run import capacity
 from meshtrial.testbed.local.testbed import LocalTestbed
 
 SHORT = {"duration_s": 0.7, "warmup_s": 0.2, "blocks": 2, "connections": 4}
-# A sidecar that holds each request: four connections that wait 20 ms for an answer carry 200 a second at the most.
+# A sidecar that delays each request: four connections that wait 20 ms for an answer carry at most 200 per second.
 SLOW = """
 http_filters:
 - name: envoy.filters.http.fault
@@ -26,7 +26,7 @@ http_filters:
 
 
 def test_a_search_finishes_and_is_reported():
-    # Four connections that each wait for an answer carry 200 and 800 a second at the most.
+    # Four connections that each wait for an answer carry at most 200 and 800 per second.
     given = SHORT | {"treatments": "relay+delay-20000us,relay+delay-5000us", "rates": "100"}
     study = study_of("mesh_comparison", given, replace(PATIENT, rate_tolerance=0.2), blocks=1)
     study = without_twin(replace(study, loads=tuple(load for load in study.loads if isinstance(load, CapacitySearch))))
@@ -61,14 +61,14 @@ def test_a_level_that_cannot_be_held_is_counted_and_not_slow(tmp_path):
     at_any = study_of("mesh_comparison", given | {"rates": "100"})
     held = closed_loop_rps(at_any, "none", tmp_path / "none", 4)
     not_held = closed_loop_rps(at_any, "sidecar@slow+mtls", tmp_path / "slow", 4)
-    # Far above what the one carries at all, and as far below what the other carries here.
+    # Far above one side's capacity, and far below the other's.
     rate = round(math.sqrt(held * not_held))
     assert rate > 2 * not_held
     data = recorded(study_of("mesh_comparison", given | {"rates": str(rate)}, replace(PATIENT, rate_tolerance=0.3)))
     inclusion = include(data.plan, data.runs, f"{rate}rps-4c")
     assert inclusion.excluded == {"sidecar@slow+mtls": "saturated"}
     rows = [row for row in data.verdicts if row.treatment == "sidecar@slow+mtls" and row.response == "latency_p50_s"]
-    # So few blocks do not show that the baseline would hold it more often.
+    # Two blocks do not show that the baseline holds the rate more often.
     assert [(row.verdict, row.ratio) for row in rows] == [("invalid", None)]
     blocks = data.plan.study.blocks
     assert f"did not reach the requested rate in {blocks} of {blocks} blocks" in repr(tables.verdict_sentence(data))
@@ -84,7 +84,7 @@ def test_a_generator_at_its_limit_fails_its_gate_and_the_report_says_which():
     assert set(inclusion.excluded.values()) == {"invalid"}
     last = [run for run in data.runs if run.attempt == 2]
     assert len(last) == len(data.plan.runs)
-    for run in last:  # what the first attempt used is a number of its own
+    for run in last:  # the first attempt's CPU use is recorded separately
         (reason,) = run.reasons
         assert reason.partition(";")[0] in repr(tables.validity(data))
 
@@ -103,7 +103,7 @@ def test_the_missing_nodelay_of_webrick_is_a_material_difference_between_the_app
 
 
 def test_a_known_delay_says_the_capacity_and_an_objective_above_it_is_kept(tmp_path):
-    # Four connections that each wait 20 ms for an answer carry 200 a second at the most.
+    # Four connections that each wait 20 ms for an answer carry at most 200 per second.
     most = 200
 
     def searched(objective: str) -> capacity.Capacity:
@@ -119,7 +119,7 @@ def test_a_known_delay_says_the_capacity_and_an_objective_above_it_is_kept(tmp_p
 
     plain = searched("")
     assert plain.closed_rps <= most
-    # A rate counts as kept to 10 %, and a step of 0.6 s may end a request of each connection too late.
+    # A rate is kept within 10 %, and a step of 0.6 s may end one request per connection too late.
     assert 0.4 * plain.closed_rps < plain.load.rps < 1.2 * most
     assert plain.load.connections == 4
     kept = searched("p50<2s")

@@ -1,4 +1,4 @@
-"""Every treatment stands, proves itself under real requests, and goes without a trace."""
+"""Every treatment is deployed, verified with real requests, and removed without a trace."""
 
 import contextlib
 import json
@@ -26,7 +26,7 @@ from meshtrial.testbed.local.deployment import LocalDeployment
 from meshtrial.testbed.local.testbed import LocalTestbed
 
 LOAD = FixedRate(100, 4, 0.6)
-# For traces of 1 %: 24 spans are expected, and none of so many requests never comes by chance.
+# Traces of 1 %: with 24 expected spans, none at all practically never happens by chance.
 ENOUGH = FixedRate(800, 8, 3)
 FILE_LOG = features.file_log
 TREATMENTS = [
@@ -60,7 +60,7 @@ def test_a_treatment_proves_itself_under_load(name, tmp_path):
 
 
 def test_no_proxy_is_proven_not_assumed(tmp_path, monkeypatch):
-    """A treatment that is called none but has a sidecar in its path is found out."""
+    """A treatment labelled none that has a sidecar in its path is detected."""
 
     def disguised(spec, fleet):
         started = sidecar.start(spec, fleet)
@@ -172,7 +172,7 @@ def test_a_component_that_dies_fails_the_run(tmp_path):
 
 @pytest.fixture
 def no_envoy(tmp_path, monkeypatch):
-    """An Envoy that says its version and, asked to serve, two lines before it ends."""
+    """An Envoy that reports its version and, when it should serve, prints two lines and ends."""
     foreign = tmp_path / "foreign"
     foreign.write_text(
         "#!/bin/sh\nif [ \"$1\" = --version ]; then echo 'x version: a/1.40.0/Clean/RELEASE/Y'; exit; fi\n"
@@ -194,7 +194,7 @@ def test_a_deployment_that_cannot_start_leaves_nothing_and_says_why(no_envoy):
 
 
 def run_a_sidecar(folder: Path, bed: LocalTestbed) -> Path:
-    """One run of a short study, which is to fail: the folder of its logs."""
+    """Make one run of a short study, which must fail; return the folder of its logs."""
     given = {"treatments": "none,sidecar", "rps": 100, "connections": 4, "duration_s": 1.5, "warmup_s": 0.1}
     plan = make_plan(study_of("ambient_vs_no_mesh", given))
     store = StudyStore.create(folder, plan, {})
@@ -231,7 +231,7 @@ def test_a_component_that_is_killed_under_load_is_named_with_its_signal(tmp_path
 
 
 def kill_once_written(folder: Path, pid: int) -> None:
-    """Kill it once a request was logged in the folder."""
+    """Kill it when a request is logged in the folder."""
     wait_for(lambda: any(path.stat().st_size for path in folder.glob("*.log")), PATIENCE_S)
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
@@ -281,7 +281,7 @@ def test_what_stands_idle_is_kept_warm_and_nothing_of_it_stays(tmp_path):
 
 
 def running(folder: Path, word: str) -> list[int]:
-    """Processes that work in a folder and have a word in their command line."""
+    """Return processes that work in a folder and have a word in their command line."""
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The designs of published studies that run on one machine, each executed: shortened, one block, real processes."""
+"""Each published design for one machine, executed with one short block and real processes."""
 
 import shutil
 from dataclasses import replace
@@ -21,7 +21,7 @@ DESIGNS = [
 
 
 def shortened(path: Path) -> Study:
-    """One block of its first and its last treatment at its first load."""
+    """Return one block of its first and its last treatment at its first load."""
     name = path.stem.partition("-")[0]
     study = without_twin(study_of(name, read_given(name, path, []), contrasts=(), blocks=1, sessions=1))
     ends = (study.treatments[0], study.treatments[-1])

@@ -1,4 +1,4 @@
-"""One study in two parts, as two machines would run it: nothing is run twice, and together they are the study."""
+"""One study in two parts, as on two machines: nothing is run twice, and together they are the study."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from meshtrial.run.trial import Trial
 
 def test_two_parts_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     given = SHORT | {"blocks": 3, "treatments": "none", "seed": 4711}
-    # One machine by its command line, and one from Python; a command that was given again there finds its part whole.
+    # One part by the command line, the other from Python; a repeated command finds its part complete.
     monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path / "one"))
     code, out, err = meshtrial("run", "ambient_vs_no_mesh", *short(**given, part="1/2"), "--resume")
     assert code in (0, Exit.EXCLUDED), err

@@ -1,4 +1,4 @@
-"""The explorer in a real JupyterLab, in a real browser: it runs, and what is moved changes what is seen."""
+"""The explorer in a real JupyterLab and browser: it runs, and a changed control changes the view."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from playwright.sync_api import sync_playwright
 
 from meshtrial import paths
 
-# How long is waited for what is sure to come, on however busy a machine.
+# How long to wait for a certain event on a busy machine.
 START_S, RUN_S, CHANGE_S = 240, 240, 120
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium on PATH: apt install chromium"),
@@ -40,7 +40,7 @@ class Lab:
 
 @pytest.fixture
 def lab(tmp_path, monkeypatch) -> Iterator[Lab]:
-    """On loopback and a free port, with folders and a token of its own; it and its kernels end with the test."""
+    """Run it on loopback and a free port, with its own folders and token; it and its kernels end with the test."""
     notebooks = tmp_path / "notebooks"
     notebooks.mkdir()
     for path in paths.NOTEBOOKS.glob("*.ipynb"):
@@ -52,7 +52,7 @@ def lab(tmp_path, monkeypatch) -> Iterator[Lab]:
     command += ["--allow-root", f"--ServerApp.root_dir={notebooks}"]
     settings = tmp_path / "config" / "lab" / "user-settings" / "@jupyterlab" / "apputils-extension"
     settings.mkdir(parents=True)
-    # As `make lab` has it: no news from any network.
+    # As `make lab` sets it: no news from any network.
     (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false", "checkForUpdates": false}')
     with (tmp_path / "lab.log").open("wb") as log:
         server = subprocess.Popen(
@@ -69,7 +69,7 @@ def lab(tmp_path, monkeypatch) -> Iterator[Lab]:
 
 
 def _address(runtime: Path, server: subprocess.Popen[bytes], log: Path) -> str:
-    """What the server writes down once it listens."""
+    """Return the URL that the server writes once it listens; fail if it never does."""
     until = time.monotonic() + START_S
     while time.monotonic() < until and server.poll() is None:
         for path in runtime.glob("jpserver-*.json"):
@@ -116,7 +116,7 @@ def run_all(page: Any, lab: Lab) -> None:
 
 
 def picture(page: Any, said: str) -> str:
-    """What the figure whose words begin so is drawn from, once it is seen."""
+    """Return the data of the figure whose description begins like this, once it is visible."""
     image = page.locator(f"img.mt-svg[alt^='{said}']:visible")
     image.wait_for(timeout=CHANGE_S * 1000)
     assert image.evaluate("image => image.decode().then(() => image.naturalWidth)") > 0
@@ -135,7 +135,7 @@ def test_a_changed_widget_changes_the_plot_and_a_changed_margin_a_verdict(lab, p
     run_all(page, lab)
     views = page.locator(".jp-OutputArea-output .widget-html").locator("visible=true")
 
-    # Verdicts: as declared the node proxy is slower by more than the margin.
+    # Verdicts: in the declared analysis the node proxy is slower by more than the margin.
     assert "As declared before the runs" in " ".join(views.all_inner_texts())
     page.get_by_role("button", name="Table", exact=True).click()
     row = page.locator("tr[data-row*='latency_p50_s|node-proxy']:visible").last
@@ -153,7 +153,7 @@ def test_a_changed_widget_changes_the_plot_and_a_changed_margin_a_verdict(lab, p
     page.get_by_role("button", name="Back to what was declared").click()
     assert picture(page, "Forest plot against none") != later
 
-    # All runs: another response is another plot.
+    # All runs: another response changes the plot.
     tab(page, "All runs")
     before = picture(page, "p50 latency / ms of every run")
     page.locator(".widget-dropdown", has_text="Response").locator("select").select_option(index=1)

@@ -1,4 +1,4 @@
-"""A dozen faults of the matrix in `tests/faults`, each kind once, and a dozen kinds of damage."""
+"""A dozen faults of the matrix in `tests/faults`, one per kind, and a dozen kinds of damage."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Sidecars forked from one cost what separately started ones cost, and end as surely."""
+"""Forked sidecars cost as much as separately started ones, and end as reliably."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from meshtrial.testbed.local.sockets import silent, wait_listening
 from meshtrial.testbed.local.tiers import ADMIN, free_layout
 
 COUNT = 4
-# A compiler is optional, so without one there is nothing to test; a CI that lost its own is to say so.
+# A compiler is optional, so without one there is nothing to test; CI must have one.
 needs_forkserver = pytest.mark.skipif(
     native.forkserver() is None and os.environ.get("CI") != "true", reason="no C compiler here: meshtrial doctor"
 )
@@ -28,7 +28,7 @@ needs_forkserver = pytest.mark.skipif(
 
 @pytest.fixture
 def bootstraps(tmp_path) -> tuple[list[str], list[str], Path]:
-    """Names, addresses and folder of Envoys that have an admin interface and nothing else."""
+    """Return names, addresses and folder of Envoys that only have an admin interface."""
     layout = free_layout(COUNT, sidecars=True)
     folder = tmp_path / "bootstraps"
     folder.mkdir()
@@ -51,7 +51,7 @@ def started(bootstraps: tuple[list[str], list[str], Path], folder: Path) -> Batc
 
 
 def settled(pids: tuple[int, ...]) -> None:
-    """Wait for the last of starting: until nobody's memory has grown for half a second."""
+    """Wait until starting is over: no memory has grown for half a second."""
     deadline, seen, since = time.monotonic() + PATIENCE_S, [], time.monotonic()
     while time.monotonic() - since < 0.5:
         assert time.monotonic() < deadline
@@ -91,7 +91,7 @@ def test_forked_sidecars_have_all_their_memory_to_themselves(bootstraps, tmp_pat
         singly.stop()
     usual = sum(found["Anonymous"] for found in theirs) / COUNT
     for found in ours:
-        # What is not a file's is nobody else's, and as much as in a process that did everything itself.
+        # Memory that is not file-backed is private, and as large as in a process that did everything itself.
         assert found["Private_Dirty"] == found["Anonymous"]
         assert found["Anonymous"] == pytest.approx(usual, rel=0.03)
 

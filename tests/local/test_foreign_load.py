@@ -1,4 +1,4 @@
-"""Another program is seen by the check and waited for, on real processes, and the run's own are not taken for one."""
+"""Another program is detected and waited for, on real processes, and the run's own processes are not counted as one."""
 
 import os
 import subprocess
@@ -16,18 +16,18 @@ from meshtrial.run.quiet import PATIENCE
 from meshtrial.testbed.local.others import LoadSnapshot, Watch
 
 CORES = os.cpu_count() or 1
-# Of one slice, which is long enough for the kernel's ticks.
+# One slice, long enough for the kernel's ticks.
 SHORT = {"treatments": "none", "rps": 200, "connections": 4, "duration_s": 1.5, "warmup_s": 0.2, "slices": 1}
 
 
 BURNS = "while True: pass"
-# Starts processes that burn for a tenth of a second each, and waits for them.
+# Start processes that each burn a tenth of a second of CPU, and wait for them.
 STARTS = f"import subprocess, sys\nwhile True: subprocess.run([sys.executable, '-c', {'sum(range(5_000_000))'!r}])"
 
 
 @contextmanager
 def begun(code: str) -> Iterator[int]:
-    """A program of somebody else, by its process."""
+    """Start somebody else's program; yield its process."""
     child = subprocess.Popen([sys.executable, "-c", code])
     try:
         yield child.pid
@@ -38,7 +38,7 @@ def begun(code: str) -> Iterator[int]:
 
 @pytest.fixture
 def another_program() -> Iterator[int]:
-    """One core kept busy by somebody else."""
+    """Keep one core busy with somebody else's program."""
     with begun(BURNS) as pid:
         yield pid
 
@@ -47,26 +47,26 @@ def another_program() -> Iterator[int]:
 def test_a_run_beside_another_program_fails_its_gate_with_the_share():
     store = executed(study_of("ambient_vs_no_mesh", SHORT, replace(PATIENT, foreign_load=0.1), blocks=1))
     for run in store.records():
-        # Where a further program takes from this one's core, it is another program too.
+        # A further program that shares this one's core counts as another program too.
         assert run.responses["foreign_load"] > 0.8 / CORES
         assert [gate.name for gate in run.gates if not gate.passed] == ["foreign load"]
         assert any(reason.startswith("check foreign load: other programs used ") for reason in run.reasons)
 
 
 def used_ticks(pid: int) -> int:
-    """What the kernel says of a process, and of the children for which it waited."""
+    """Return the kernel's CPU times of a process and of the children for which it waited."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:15]))
 
 
 def watched(own: int) -> Watch:
-    """Watch programs, where a process and those that it started are the study's own."""
+    """Watch programs, with a process and its descendants as the study's own."""
     return Watch(replace(LoadSnapshot.now(), own=own))
 
 
 @pytest.fixture
 def nobody() -> Iterator[int]:
-    """A process that does nothing and has started none: to it every program is another one."""
+    """A process without work or children, for which every other program is foreign."""
     with begun("import time; time.sleep(3600)") as pid:
         yield pid
 
@@ -88,7 +88,7 @@ def test_a_program_is_named_with_its_share(code, nobody):
 
 
 def test_what_the_study_started_is_its_own():
-    """As many programs as cores: were they taken for others', both shares exceeded the machine."""
+    """As many programs as cores: if they were counted as foreign, both shares would exceed the machine."""
     with ExitStack() as stack:
         pids = [stack.enter_context(begun(BURNS)) for _ in range(CORES)]
         watch, before, began = watched(os.getpid()), sum(map(used_ticks, pids)), time.monotonic()
@@ -102,7 +102,7 @@ def test_what_the_study_started_is_its_own():
 @pytest.mark.usefixtures("another_program")
 def test_a_study_waits_for_a_quiet_machine_and_records_it(nobody, monkeypatch):
     monkeypatch.setenv(PATIENCE, "4")
-    # Nothing may run beside it, and something does.
+    # The check allows no other program, and one runs.
     study = without_twin(study_of("ambient_vs_no_mesh", SHORT, replace(PATIENT, foreign_load=0.0), blocks=1))
     told: list[str] = []
     store = executed(study, tell=told.append, watch=watched(nobody))
@@ -116,7 +116,7 @@ def test_a_study_waits_for_a_quiet_machine_and_records_it(nobody, monkeypatch):
 
 
 def test_what_a_run_uses_itself_is_nobody_elses():
-    """A closed loop takes what it can get: were that foreign, both shares exceeded the machine."""
+    """A closed loop uses all available CPU: if it were foreign, both shares would exceed the machine."""
     given = SHORT | {"closed_loop": True, "connections": 8, "rps": 0}
     (run,) = executed(without_twin(study_of("ambient_vs_no_mesh", given, blocks=1))).records()
     own_s = sum(used.cpu_s for used in run.usage)

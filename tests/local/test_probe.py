@@ -1,4 +1,4 @@
-"""System calls a request, where strace may trace."""
+"""System calls per request, if strace may trace."""
 
 import pytest
 from commandline import meshtrial
@@ -25,7 +25,7 @@ def test_every_component_reads_and_writes_each_request():
     found = probe(Treatment.parse("sidecar"), FixedRate(100, 2, 0.5, 0.0), "echo")
     assert [c.component for c in found.components] == ["app", "server sidecar", "client sidecar"]
     for component in found.components:
-        # A sidecar writes twice a request, onwards and back; the app once.
+        # A sidecar writes twice per request, forwards and back; the application once.
         sent = sum(component.calls.get(name, 0) for name in ("write", "writev", "sendto", "sendmsg"))
         assert sent >= 0.9 * found.traced
         assert component.switches is not None

@@ -1,7 +1,7 @@
-"""Changes obeyed by real requests behind real proxies: what was put into the control plane is found again, and no more.
+"""Changes followed by real requests behind real proxies: the injected delay is measured again, and no more.
 
-How long a machine takes for an answer is its own business. A control plane that holds every change back for a known
-time is obeyed no earlier than that, and until then every request is answered as before.
+The machine determines how long an answer takes. If a control plane delays every change by a known time, no
+request follows earlier, and until then every request is answered as before.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from meshtrial.inference import analyse
 from meshtrial.report import tables
 
 DELAY_S = 0.3
-# A turn must hold the delay and what a machine of which this gets a tenth takes besides.
+# A turn must cover the delay and the time that a tenth of a machine needs.
 GIVEN = {"change_every_s": 1.5, "cycles": 1, "rps": 200, "connections": 4, "warmup_s": 0.1, "churn_per_min": "0"}
 DELAYED = f"xds+push-delay-{1e3 * DELAY_S:.0f}ms"
 NAMES = ("deny", "allow", "weight", "endpoints")
@@ -38,7 +38,7 @@ def test_a_known_delay_is_found_again_and_changes_happen_without_it():
         assert [one["name"] for one in changes] == ["deny", "allow", "weight", "weight", "endpoints", "endpoints"]
         for one in changes:
             assert 0 <= one["first_s"] <= one["all_s"] < GIVEN["change_every_s"]
-            # A denial refuses; nothing else loses a request.
+            # A denial refuses requests; no other change loses one.
             assert set(one["failed"]) <= ({"403"} if one["name"] in ("deny", "allow") else set())
         assert changes[0]["failed"]["403"] > 0
         assert run.responses["failed_requests"] == 0
@@ -48,7 +48,7 @@ def test_a_known_delay_is_found_again_and_changes_happen_without_it():
             response = f"propagation_{which}_{name}_s"
             assert runs[DELAYED].responses[response] >= DELAY_S
             assert runs["xds"].responses[response] >= 0
-    # What is waited for is the delay, not requests: some were sent meanwhile, and each was answered as before.
+    # The test waits for the delay, not for requests: those sent meanwhile were answered as before.
     assert all(one["as_before"] > 0 for one in runs[DELAYED].extra["changes"])
     shown = tables.changes(data).text
     assert "exchanged endpoint" in shown
@@ -59,7 +59,7 @@ def test_a_change_that_changes_nothing_is_never_obeyed_and_has_no_time():
     given = {**GIVEN, "change_every_s": 1.0, "treatments": "xds,xds+unchanged"}
     data = analyse(executed(without_twin(measured(given, blocks=1))))
     (control,) = [run for run in data.runs if run.treatment == "xds+unchanged"]
-    # It is no repeat: nothing failed but what was asked.
+    # It is not repeated: only the requested failures occurred.
     assert control.attempt == 1
     assert not control.valid
     assert len(control.extra["changes"]) == 6
@@ -82,7 +82,7 @@ def test_other_changes_and_services_that_nobody_calls_stand_beside_what_is_measu
     assert run.valid, run.reasons
     assert run.load.endswith("20unused-churn600")
     assert [one["name"] for one in run.extra["changes"]] == ["weight", "weight"]
-    # Every sidecar was told of each of them: at least half of 10 a second, for four and a half seconds.
+    # Every sidecar received each of them: at least half of 10 per second, for four and a half seconds.
     assert run.extra["pushed"]["eds"] >= 22
     known = {proof.expected for proof in run.proofs if proof.name.startswith("services known")}
     assert known == {f"{own + 4 + 20} clusters" for own in (1, 2)}

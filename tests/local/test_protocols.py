@@ -1,4 +1,4 @@
-"""HTTP/2 and gRPC through every data plane, with proofs that hold, and that fail where a toggle is broken."""
+"""HTTP/2 and gRPC through every data plane: proofs hold, and fail if a toggle is broken."""
 
 import pytest
 from local.studies import exercise, study_of, told
@@ -22,7 +22,7 @@ def test_a_treatment_carries_the_protocol_and_proves_itself(name, protocol, tmp_
     assert done.failed == {}
     responses = done.measured.responses
     assert responses["error_ratio"] == 0
-    # Twelve on each of four connections are asked for.
+    # Requests twelve streams on each of four connections.
     assert 0 < responses["requests"] == sum(told(done.outputs)) <= 48
     assert ("latency_grpc_p50_s" in responses) == (protocol == "mixed")
     codes = [record.return_codes for record in done.measured.generators]

@@ -1,4 +1,4 @@
-"""A study that its command ran, and what lies there afterwards: records, a report, and what refuses to be changed."""
+"""A study run by its command: its records, its report, and the commands that refuse to change it."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from meshtrial.records.store import StudyStore, check_checksums
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory) -> tuple[Path, Path, str]:
-    """A short study, run once for this module: its folder, the reports' folder, what was printed."""
+    """Run a short study once per module; return its folder, the reports' folder and the output."""
     root = tmp_path_factory.mktemp("recorded")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MESHTRIAL_DATA", str(root / "studies"))
@@ -32,7 +32,7 @@ def test_its_report_opens_clean_in_a_browser(recorded):
     page = only(recorded[1], "ambient_vs_no_mesh-*.html")
     checker = opening.checker()
     with opening.browser() as chromium:
-        # Reports are looked at in all settings by the browser's own tests.
+        # Browser tests check reports in all settings.
         for name in ("1280", "phone"):
             assert opening.look(chromium, page, opening.SETTINGS[name], checker).wrong() == [], name
     if not checker:
@@ -85,7 +85,7 @@ def test_quantiles_in_the_record_are_those_of_the_requests(recorded):
 
 
 def test_a_record_can_be_published(recorded):
-    """No path of this machine and no name of it, and no access log but the parquet."""
+    """No path or name of this machine is recorded, and no access log besides the parquet."""
     folder, _, _ = recorded
     secrets = [str(paths.CHECKOUT), str(folder.parent), str(Path.home()), os.uname().nodename]
     for file in folder.rglob("*"):

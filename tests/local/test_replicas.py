@@ -1,4 +1,4 @@
-"""Several copies of the application behind each data plane: all have their share, and the policy proves itself."""
+"""Several copies of the application behind each data plane: each gets its share, and the policy is verified."""
 
 from dataclasses import replace
 

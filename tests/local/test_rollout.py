@@ -1,4 +1,4 @@
-"""Restarts under load on real processes: what clients see of them is counted, and the run stays a run."""
+"""Restarts under load on real processes: failed requests are counted, and the run stays valid."""
 
 import time
 
@@ -10,10 +10,10 @@ from meshtrial.inference import analyse
 from meshtrial.report import figures, tables
 from meshtrial.testbed.local.processes import Child
 
-# Long beside what a restart takes on a machine of which this gets a tenth.
-# Long enough for a machine of which this gets a part: a restart took 3.9 s beside three other test processes.
+# Long compared with a restart on a tenth of a machine.
+# Long enough for part of a machine: a restart took 3.9 s while three other test processes ran.
 SHORT = {"duration_s": 10, "warmup_s": 0.1, "rps": 200, "connections": 4}
-# Between the end of a process and the start of the next: no machine is so fast that nobody notices.
+# Between the end of a process and the start of the next, so even a fast machine shows it.
 AWAY_S = 0.3
 
 
@@ -46,13 +46,13 @@ def test_restarts_are_counted_proven_and_no_reason_to_drop_a_run():
         done = [proof for proof in run.proofs if proof.phase == "during"]
         assert done
         assert all(proof.passed and "ended" in proof.observed for proof in done)
-        # What the ended process had used is not lost: CPU of every component only grows.
+        # The CPU use of ended processes is kept: CPU of every component only grows.
         assert all(usage.cpu_s > 0 for usage in run.usage)
-        # In the way of a request nobody listened; each connection that is refused fails.
+        # Nobody listened in the requests' path, so each refused connection fails.
         assert run.responses["failed_requests"] > 0
     (behind,) = [run for run in disturbed if run.treatment.startswith("none")]
     assert behind.failures.get("refused", 0) + behind.failures.get("reset", 0) > 0
-    # Nothing is answered from the first of them to the last.
+    # No request is answered from the first failure to the last.
     requests = pl.read_parquet(store.folder(behind.run_id, behind.attempt) / "latency.parquet")
     failed = requests.filter(~pl.col("ok"))["actual_start_s"]
     assert behind.responses["longest_gap_s"] >= 0.9 * (failed.max() - failed.min()) > 0
@@ -75,7 +75,7 @@ def test_copies_are_restarted_one_after_another():
     assert run.valid, run.reasons
     during = [proof.name for proof in run.proofs if proof.phase == "during"]
     assert during == ["app restarted", "app 2 restarted"]
-    # The other copy answers meanwhile: what fails is what goes to the one that is away.
+    # The other copy answers meanwhile: only requests to the restarted one fail.
     assert 0 < run.responses["failed_requests"] < 0.6 * run.responses["requests"]
 
 

@@ -1,4 +1,4 @@
-"""The scraper of the clusters' treatments, on a real Envoy: it asks for whole pages every second, and counts them."""
+"""The scraper of the clusters' treatments, on a real Envoy: it fetches whole pages every second and counts them."""
 
 import re
 import subprocess
@@ -16,11 +16,11 @@ from meshtrial import native, network, paths
 from meshtrial.testbed.local.sockets import free_ports
 
 FILES = sorted((paths.MANIFESTS / "meshes").glob("*/features/metrics.yaml"))
-PAGE = b"requests 1\n" * 1_000_000  # more than any socket holds: it is over when it was read
+PAGE = b"requests 1\n" * 1_000_000  # more than any socket buffer holds, so it ends only when it was read
 
 
 class Proxy(BaseHTTPRequestHandler):
-    """What is scraped: it notes the path of every page that was read to its end."""
+    """A page server that records the path of every page that was read to its end."""
 
     def do_GET(self) -> None:
         self.send_response(200)
@@ -72,7 +72,7 @@ def test_a_proxy_is_scraped_again_and_again_and_one_that_is_away_is_not_counted(
     with subprocess.Popen([native.find("envoy"), "-c", made, *flags], cwd=tmp_path) as envoy:
         try:
             first, *others = (cluster["name"] for cluster in asked)
-            # More than one: it goes on asking where nobody else sends.
+            # More than one: the scraper continues while nobody else sends.
             wait_for(lambda: scrapes(readings, first) >= 2, PATIENCE_S)
             assert [scrapes(readings, name) for name in others] == [0] * len(others)
         finally:

@@ -1,4 +1,4 @@
-"""A study of several sessions on real processes: interrupted in a gap and in a session, and run by cron."""
+"""A study of several sessions on real processes: interrupted in a gap and in a session, and started by cron."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ THREE = SHORT | {"blocks": 3, "treatments": "none", "seed": 4711, "sessions": 3}
 
 
 def blocks_recorded(root: Path) -> list[int]:
-    """The blocks with a recorded run, in order."""
+    """Return the blocks with a recorded run, in order."""
     store = StudyStore.open(only(root, "ambient_vs_no_mesh/*"))
     return sorted({record.repetition for record in store.records()})
 
@@ -92,7 +92,7 @@ def test_a_study_that_is_interrupted_in_a_session_continues_it_at_once(tmp_path:
     records = store.records()
     assert before.items() <= {record.run_id: record.finished_at for record in records}.items()
     assert {record.repetition for record in records} == {1, 2}
-    # The gap begins with the end of the continued session.
+    # The gap begins at the end of the resumed session.
     following = next_session(store)
     assert following is not None
     assert following.number == 2

@@ -1,4 +1,4 @@
-"""The site of a packed study: its report is made by its notebook, from the records alone, twice the same."""
+"""The site of a packed study: its notebook makes its report from the records alone, twice with the same result."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ def digests(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-# What another version may word or advise differently.
+# Fields that another version may word differently.
 ADVICE = re.compile(r"/(label|sentence|qualifier|mde|blocks_needed|warnings)(/|$)")
 
 
@@ -52,7 +52,7 @@ def claims(rows: object) -> dict[str, object]:
 
 
 def flat(value: object, at: str = "") -> dict[str, object]:
-    """Every leaf by its path."""
+    """Return every leaf by its path."""
     if isinstance(value, dict | list):
         inside = value.items() if isinstance(value, dict) else enumerate(value)
         return {path: leaf for key, item in inside for path, leaf in flat(item, f"{at}/{key}").items()}

@@ -46,7 +46,7 @@ def test_two_hundred_streams_are_held_and_what_they_cost_is_known(tmp_path):
 
 
 def received(protocol: str, folder, *delays: str) -> Measurement:
-    """What one load receives from a server of its own."""
+    """Return what one load receives from a server of its own."""
     address = "127.0.0.1"
     http_port, grpc_port = sockets.free_ports(address, 2)
     listens = ("-listen", f"{address}:{http_port}", "-grpc", f"{address}:{grpc_port}")
@@ -68,7 +68,7 @@ def test_a_delay_of_every_tenth_event_is_found_again(protocol, tmp_path):
     is_tenth = pl.col("iter") % 10 == 9
     tenths, others = (delayed.requests.filter(which)["latency_s"] for which in (is_tenth, ~is_tenth))
     assert (tenths.len(), others.len()) == (20, 180)
-    # The smallest of each has the least of what a busy machine adds, which is never negative.
+    # The minimum of each has the least delay from a busy machine, which is never negative.
     assert tenths.min() >= 0.005
     assert tenths.min() - others.min() == pytest.approx(0.005, abs=0.002)
     # Of the 49 gaps of a stream 9 deviate by the delay: those before a delayed event and those after one.

@@ -1,4 +1,4 @@
-"""The whole spine on real processes: a notebook by papermill, a study that is interrupted or whose kernel is killed."""
+"""Whole studies on real processes: a notebook by papermill, an interrupted study, and one whose kernel is killed."""
 
 import json
 import os
@@ -17,14 +17,14 @@ from meshtrial.records.store import StudyStore
 
 
 def started(folder: Path, *given: str) -> Session:
-    """A study by its command, with the test's folders."""
+    """Run a study by its command in the test's folders."""
     session = Session(folder, (sys.executable, "-m", "meshtrial", "run", "ambient_vs_no_mesh", *given))
     session.start()
     return session
 
 
 def firsts(folder: Path) -> dict[str, float]:
-    """When each run that is recorded began first."""
+    """Return when each recorded run started first."""
     return {run.run_id: run.start_unix_s for run in StudyStore.open(folder).records() if run.attempt == 1}
 
 
@@ -37,7 +37,7 @@ def test_an_interrupted_study_keeps_its_blocks_and_goes_on(tmp_path):
         code, said = session.ended(), session.log.read_text()
         assert code == Exit.INTERRUPTED, said
         assert "resume with:" in said
-        assert " left, until about " in said.splitlines()[0]  # how long it takes, said at once
+        assert " left, until about " in said.splitlines()[0]  # the duration is printed at once
         assert "\r" not in said
         page = max(Path(os.environ["MESHTRIAL_REPORTS"]).glob("ambient*.html")).read_text()
         banner = page[page.index('<section class="banner"') : page.index("<h1")]
@@ -52,7 +52,7 @@ def test_an_interrupted_study_keeps_its_blocks_and_goes_on(tmp_path):
 
     code, out, err = meshtrial("run", "ambient_vs_no_mesh", *given)
     assert code in (0, Exit.EXCLUDED), err
-    assert "[2/8]" not in out  # of the first block nothing is run again
+    assert "[2/8]" not in out  # no run of the first block is repeated
     assert "[8/8]" in out
     whole = firsts(folder)
     assert len(whole) == 8
@@ -98,7 +98,7 @@ def test_a_missing_binary_is_said_before_anything_is_written(monkeypatch):
     assert code == 1
     assert "MESHTRIAL_ENVOY" in err
     assert not Path(os.environ["MESHTRIAL_DATA"]).exists()
-    # What failed in the notebook stands in it as text: it goes into messages, pages and logs.
+    # The notebook has its failure as text, which messages, pages and logs show.
     notebook = only(Path(os.environ["MESHTRIAL_REPORTS"]), "ambient*.ipynb").read_text()
     assert "MissingToolError" in notebook
     assert "\\u001b" not in notebook

@@ -1,4 +1,4 @@
-"""Studies where somebody works: behind a company's proxy, in a folder whose name looks like a pattern."""
+"""Studies in real surroundings: behind a company's proxy, and in a folder whose name looks like a pattern."""
 
 import shutil
 import socket
@@ -65,6 +65,6 @@ def test_every_command_takes_a_folder_by_whatever_name(odd):
 def test_a_study_runs_in_a_folder_by_whatever_name(odd):
     given = short(blocks=2, treatments="none,sidecar+mtls")
     code, said, complaint = meshtrial("run", "ambient_vs_no_mesh", *given)
-    assert code in (0, 3), (said, complaint)  # 3 where the machine was busy
+    assert code in (0, 3), (said, complaint)  # 3 if the machine was busy
     assert str(only(odd / "data", "*/*")) in said
     assert only(odd / "reports", "ambient*.html").is_file()

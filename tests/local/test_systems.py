@@ -34,7 +34,7 @@ class Done:
 
 
 def exercise(treatment: str, folder: Path) -> Done:
-    """Deploy, prove, load, prove again, and take it down."""
+    """Deploy, verify, load, verify again and remove a system."""
     folder = folder / treatment
     folder.mkdir()
     bed = LocalTestbed(sealed_systems({f"system-{SEED}": generated(SEED, LOAD.rps, LOAD.connections)}))
@@ -68,7 +68,7 @@ def test_a_system_end_to_end(treatment, tmp_path):
     if treatment.startswith("sidecar"):
         for call in generated(SEED, 40, 4).calls:
             through = int(seen[f"requests through the sidecar, {call.callee}"])
-            # One more of each connection, whose first request is fortio's trial.
+            # One more per connection, whose first request is fortio's trial.
             assert done.sent * call.rps / 40 - 1 <= through <= (done.sent + 2 * LOAD.connections) * call.rps / 40 + 1
     if treatment == "sidecar+mtls":
         assert {f"wrong identity refused, {name}" for name in services} <= {proof.name for proof in done.proofs}

@@ -1,4 +1,4 @@
-"""Two proxies that pass bytes on: all protocols go through them, and a proof says so."""
+"""Two proxies that pass bytes: all protocols pass them, as a proof shows."""
 
 import pytest
 from local.studies import exercise
@@ -48,7 +48,7 @@ def test_connections_are_a_load_of_their_own(name, tmp_path):
     done = exercise(name, tmp_path, FixedRate(100, 2, 1, protocol="tcp", keepalive=False))
     assert done.failed == {}
     (generator,) = done.measured.generators
-    # One a request, and fortio's warm-up call on each of the two.
+    # One per request, and one for fortio's warm-up call on each of the two.
     assert generator.sockets == generator.requests + 2
     assert 0 < done.measured.responses["connect_mean_s"] <= done.measured.responses["latency_mean_s"]
     assert "throughput_bytes_s" not in done.measured.responses

@@ -1,4 +1,4 @@
-"""Nine endpoints end to end: mutual TLS between the tiers, traffic at every endpoint, nothing left afterwards."""
+"""Nine endpoints end to end: mutual TLS between the tiers, traffic at every endpoint, and nothing left afterwards."""
 
 import json
 import os
@@ -64,7 +64,7 @@ def test_a_mesh_end_to_end(treatment, spread, tmp_path):
     assert {"peer certificate, client 1", "plaintext refused, server 3", "wrong identity refused, client 3"} <= names
     seen = {proof.name: proof.observed for proof in after}
     assert seen["traffic at every server endpoint"] == "3 of 3"
-    # All of the warm-up and of the measured time; what this machine makes late at their ends is not sent.
+    # All of the warm-up and of the measured time; requests that this machine delays past the end are not sent.
     assert int(seen["requests through the server sidecars"]) >= sent > 0
     assert sent <= 12 + 24
     assert found.measurement.responses["error_ratio"] == 0
@@ -86,7 +86,7 @@ def test_a_mesh_end_to_end(treatment, spread, tmp_path):
 
 
 def sent(deployment: LocalDeployment, requests: int) -> dict[str, int]:
-    """Codes of so many requests to the first endpoint of the first tier."""
+    """Return the codes of n requests to the first endpoint of the first tier."""
     entry = "http://{}:{}/".format(*layout_of(deployment).all("load-generator", OUTBOUND)[0])
     asked = ("-quiet", "-qps", "100", "-c", "2", "-n", str(requests), "-json", "-")
     command = (native.find("fortio"), "load", *asked, entry)
@@ -103,19 +103,19 @@ def test_an_added_endpoint_reaches_all_and_takes_traffic(treatment, spread, conc
         plane = ControlPlane((host, int(port)))
         stats = plane.stats()
         assert (stats["connected"], stats["configured"], stats["nacks"]) == (9, 9, 0)
-        # Round robin over both hops: every replica gets its share, and nothing fails.
+        # Round robin over both hops: every replica gets its share, and no request fails.
         assert sent(deployment, 90) == {"200": 90}
         for tier in ("client", "server"):
             shares = inbound_counts(layout_of(deployment), tier)
             # one more than was counted: fortio's first request of each connection is a trial
             assert 90 <= sum(shares) <= 92
             assert min(shares) >= 25
-        deployment.prove("before", 0)  # a member of the mesh that is not the caller was refused by its name
+        deployment.prove("before", 0)  # a member of the mesh other than the caller was refused by name
         first = (layout_of(deployment).address("server", 1), ADMIN)
         refused = Proxy("server sidecar", first).stats(f"^listener.{first[0]}_{INBOUND}.ssl.fail_verify_san$")
         assert sum(refused.values()) >= 1
 
-        # First only known, so that nothing fails while its sidecar starts; then in use.
+        # It is first only configured, so that nothing fails while its sidecar starts, then used.
         grown = Layout(4, layout_of(deployment).network)
         late = grown.nodes()[-1]
         added = plane.ask("/endpoints", "POST", late | {"no_traffic": True})
@@ -147,7 +147,7 @@ def test_a_scoped_configuration_is_smaller(tmp_path):
 
 
 def test_services_that_nobody_calls_are_known_unless_configuration_is_scoped(tmp_path):
-    """Two hundred of them: what every proxy holds of them, and that scoping leaves them out."""
+    """Two hundred unused services: every proxy holds them, and scoping removes them."""
     held, pushed = {}, {}
     for treatment, unused in (("sidecar+mtls", 0), ("sidecar+mtls", 200), ("sidecar+mtls+scoped", 200)):
         deployment = made(treatment, replace(LOAD, unused_services=unused))
@@ -166,8 +166,8 @@ def test_services_that_nobody_calls_are_known_unless_configuration_is_scoped(tmp
             wanted = scoped if treatment.endswith("scoped") else known
             assert {tier: proofs[f"services known to a {tier} sidecar"].observed for tier in wanted} == wanted
     full, more = held["sidecar+mtls", 0], held["sidecar+mtls", 200]
-    assert more - full > 200 * 4096  # a page for each of them at the least
-    # Other Envoys of this machine share pages with these, so PSS moves with what runs elsewhere: which one is nearer.
+    assert more - full > 200 * 4096  # at least one page for each of them
+    # Other Envoys of this machine share pages with these, so PSS varies: only the nearer value is checked.
     assert held["sidecar+mtls+scoped", 200] < (full + more) / 2
     assert pushed["sidecar+mtls", 200] > pushed["sidecar+mtls", 0] + 9 * 200 * 50
     assert pushed["sidecar+mtls+scoped", 200] < pushed["sidecar+mtls", 0]

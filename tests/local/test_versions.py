@@ -1,4 +1,4 @@
-"""Versions as treatments of one study: a known delay is told apart, an equal configuration is shown equivalent."""
+"""Versions as treatments of one study: a known delay is called different, an equal configuration equivalent."""
 
 import pytest
 from local.studies import executed, need_releases, recorded, study_of, without_twin
@@ -28,7 +28,7 @@ def test_a_delay_is_told_apart_and_an_equal_version_is_equivalent(tmp_path):
         "warmup_s": 0.1,
         "blocks": 7,
         "primary": "p50",
-        # Half of the delay: what else runs here moves the median of such runs by less than a quarter of it.
+        # Half of the delay: other programs move the median of such runs by less than a quarter of it.
         "margin": f"p50={1e3 * DELAY_S / 2:g}ms",
     }
     data = recorded(without_twin(study_of("ambient_vs_no_mesh", given)))
@@ -36,7 +36,7 @@ def test_a_delay_is_told_apart_and_an_equal_version_is_equivalent(tmp_path):
     rows = {row.treatment: row for row in data.verdicts if row.response == "latency_p50_s"}
     assert (rows["sidecar@slow"].verdict, rows["sidecar@slow"].qualifier) == ("slower", "material")
     assert rows["sidecar@slow"].difference == pytest.approx(DELAY_S, abs=DELAY_S / 4)
-    # Too small to matter, be there a difference that so many runs can show.
+    # A difference too small to matter, even if this many runs can show it.
     same = rows["sidecar@envoy"]
     assert same.verdict == "equivalent" or same.qualifier == "below margin"
     versions = {run.treatment: run.versions for run in data.runs}

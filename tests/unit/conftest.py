@@ -1,4 +1,4 @@
-"""Small studies and records that several tests share, and how many examples a property is tried on."""
+"""Small studies and records for several tests, and the number of examples per property."""
 
 import os
 from collections.abc import Callable
@@ -14,10 +14,10 @@ from meshtrial.records import listing, packed
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.store import StudyStore
 
-pytest.register_assert_rewrite("refused", "waiting")  # so that it shows what it compared
+pytest.register_assert_rewrite("refused", "waiting")  # so that it prints what it compared
 
 # The same examples every time, no deadline on a busy machine, no folder left behind. HYPOTHESIS_PROFILE=many, by hand:
-# more of them, and others each time.
+# more examples, and different ones each time.
 settings.register_profile(
     "same", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -47,7 +47,7 @@ def make_study():
 
 @pytest.fixture(scope="session")
 def sample(tmp_path_factory) -> Callable[[str], StudyData]:
-    """A packed study of the checkout by its name, unpacked and read once: it is only read."""
+    """Return a function that unpacks and reads a sample by its name, once per session; tests must not change it."""
     root = tmp_path_factory.mktemp("samples")
 
     @cache
@@ -59,5 +59,5 @@ def sample(tmp_path_factory) -> Callable[[str], StudyData]:
 
 @pytest.fixture
 def undrawn(monkeypatch) -> None:
-    """Figures are made with their words and numbers and not rendered, which is most of what they cost."""
+    """Figures are made with words and numbers but not rendered, which costs most of the time."""
     monkeypatch.setattr("meshtrial.report.svg.to_svg", lambda canvas, alt: "<svg></svg>")

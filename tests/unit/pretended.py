@@ -1,4 +1,4 @@
-"""A testbed and its deployments of which nothing is asked: a test says of them what it is about."""
+"""A simulated testbed with its deployments; a test overrides the parts that it is about."""
 
 from meshtrial.load.generators import Target
 from meshtrial.records.schema import Proof

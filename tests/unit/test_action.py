@@ -1,4 +1,4 @@
-"""The GitHub action is one by the published schema, and its commands work as they stand, in a runner's environment."""
+"""The GitHub action matches the published schema, and its commands work in a runner's environment."""
 
 import json
 import os
@@ -104,5 +104,5 @@ def test_a_study_gets_its_parameters_one_per_line(tmp_path):
     code, said, _ = judge(tmp_path, study="feature_impact", parameters="blocks=12\nno_such=1\n")
     assert code == 2
     assert list(Path(said["folder"]).iterdir()) == []
-    # The first line was taken, and the second is refused by its name.
+    # The first line was accepted, and the second is refused by its name.
     assert "no_such" in said["error"]

@@ -1,4 +1,4 @@
-"""docs/contributing: recipes of new files are followed on a copy of the checkout; every new module is imported."""
+"""docs/contributing: the recipes are followed on a copy of the checkout; every new module is imported."""
 
 import os
 import re
@@ -21,7 +21,7 @@ NOT_FOLLOWED = "sh"
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block of a recipe: what it is, and the file that it is about."""
+    """A fenced block of a recipe: its kind and its file."""
 
     kind: str
     verb: str
@@ -45,7 +45,7 @@ def blocks(text: str) -> list[Block]:
 
 
 def follow(root: Path, block: Block) -> None:
-    """Do what a block says in a copy of the checkout."""
+    """Apply a block to a copy of the checkout."""
     if block.verb == "New file":
         target = root / block.path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ def follow(root: Path, block: Block) -> None:
 
 
 def printed(root: Path, command: str) -> str:
-    """What a command prints, with the copy's library before the installed one."""
+    """Return a command's output, with the copy's library before the installed one."""
     env = os.environ | {"PYTHONPATH": str(root / "lib"), "MPLBACKEND": "agg"}
     done = subprocess.run(["bash", "-c", command], cwd=root, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -66,7 +66,7 @@ def printed(root: Path, command: str) -> str:
 
 
 def dialogue(body: str) -> tuple[str, str]:
-    """The commands of a console block, here-documents included, and what they must print."""
+    """Return the commands of a console block, here-documents included, with their expected output."""
     commands: list[str] = []
     expected: list[str] = []
     end = ""
@@ -91,7 +91,7 @@ MODULES = [block for found in RECIPES.values() for block in found if block.path.
 
 @pytest.mark.parametrize("title", OF_NEW_FILES)
 def test_a_recipe_of_new_files_works_as_it_is_written(title: str, tmp_path: Path):
-    # With the compiled files, so that nothing is compiled again.
+    # Copied with the compiled files, so that nothing is compiled again.
     for name in ("lib", "manifests"):
         shutil.copytree(paths.CHECKOUT / name, tmp_path / name)
     (tmp_path / "data").symlink_to(paths.CHECKOUT / "data")

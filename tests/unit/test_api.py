@@ -1,4 +1,4 @@
-"""The public functions: quick to import, typed, documented with examples that are true, named after nothing else."""
+"""The public functions: fast to import, typed, documented with correct examples, and without duplicate names."""
 
 import ast
 import doctest
@@ -44,7 +44,7 @@ def test_the_examples_are_true(name, monkeypatch, study):
 def test_the_example_of_the_reference_is_true(monkeypatch):
     monkeypatch.chdir(paths.CHECKOUT)
     page = paths.CHECKOUT / "docs" / "reference" / "python.md"
-    with pl.Config():  # what the example sets ends with it
+    with pl.Config():  # names that the example sets are removed with it
         failed, tried = doctest.testfile(str(page), module_relative=False, encoding="utf-8")
     assert failed == 0
     assert tried > 5
@@ -66,7 +66,7 @@ def test_every_name_of_the_list_for_type_checkers_is_loaded_from_where_it_says()
     for node in ast.parse(Path(mt.__file__).with_suffix(".pyi").read_text()).body:
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
-                assert alias.asname == alias.name  # a plain import of a stub is no public name
+                assert alias.asname == alias.name  # a plain import in a stub is not a public name
                 seen[alias.name] = getattr(importlib.import_module(node.module), alias.name)
     assert set(seen) == set(mt.__all__)
     for name, found in seen.items():
@@ -83,7 +83,7 @@ def test_an_unknown_name_is_refused_with_those_there_are():
 def test_a_room_does_not_take_the_place_of_the_function_of_its_name():
     code = (
         "import meshtrial.compare.page, meshtrial, sys; print(type(meshtrial.compare).__name__)\n"
-        # Once more from the start, the other way round; what others wrote stays loaded.
+        # Once more from the start, in reverse order; other packages stay loaded.
         "for name in [name for name in sys.modules if name.partition('.')[0] == 'meshtrial']: del sys.modules[name]\n"
         "import meshtrial as mt, types; first = mt.compare; from meshtrial.compare import page\n"
         "import meshtrial.compare.analysis; print(mt.compare is first, isinstance(mt.compare, types.FunctionType))"
@@ -152,7 +152,7 @@ def test_a_study_is_analysed_again_from_its_records_without_measuring(tmp_path, 
     said: list[str] = []
     again = mt.run("ambient_vs_no_mesh", study_dir=folder, measure=False, progress=said.append)
     assert said[0].startswith(f"{folder}: ")
-    # Recorded on another processor: what its logarithms round differs in the last digit.
+    # Recorded on another processor, whose logarithms round the last digit differently.
     advice = (
         "qualifier",
         "sentence",

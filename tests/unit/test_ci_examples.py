@@ -1,4 +1,4 @@
-"""The examples for pipelines are YAML of the right shape, and every command in them is one that meshtrial takes."""
+"""The examples for pipelines are valid YAML, and meshtrial accepts every command in them."""
 
 import re
 import shlex
@@ -30,14 +30,14 @@ def steps() -> list[dict[str, Any]]:
 
 
 def scripts(path: Path) -> list[str]:
-    """The shell lines of an example."""
+    """Return the shell lines of an example."""
     if path == GITHUB:
         return [step["run"] for step in steps() if "run" in step]
     return yaml.safe_load(path.read_text())["gate"]["script"]
 
 
 def study_command(path: Path) -> list[str]:
-    """The words of the command that measures, up to what the shell does with its exit code."""
+    """Return the words of the measuring command, without what the shell does with its exit code."""
     (script,) = [text for text in scripts(path) if "meshtrial " in text]
     words = shlex.split(script.replace("\\\n", " "))
     assert words.pop(0) == ".venv/bin/meshtrial"
@@ -50,7 +50,7 @@ def test_the_command_is_one_that_meshtrial_takes(path, tmp_path):
     arguments = cli.parser(words[0]).parse_args(words)
     given = read_given(arguments.study, arguments.file, arguments.pairs)
     assert given["blocks"] == 12
-    # The bound of 5 % that the page gives for the examples is that of two families.
+    # The page's bound of 5 % for the examples holds for two families.
     assert len(given["primary"].split(",")) == 2
     assert read_rules(arguments.fail_on, arguments.require)
     arguments.summary, arguments.junit = (tmp_path / str(name) for name in ("summary", arguments.junit))
@@ -103,7 +103,7 @@ CRONJOB = list(yaml.safe_load_all((FOLDER / "nightly-cronjob.yaml").read_text())
 
 
 def nightly_scripts() -> dict[str, str]:
-    """What each of the three schedulers starts, as a shell gets it."""
+    """Return what each of the three schedulers starts, as a shell receives it."""
     (line,) = re.findall(r"```text\n(.+)\n```", NIGHTLY)
     (job,) = yaml.safe_load((FOLDER / "nightly-github.yml").read_text())["jobs"].values()
     (measured,) = [step["run"] for step in job["steps"] if "meshtrial run" in step.get("run", "")]

@@ -55,7 +55,7 @@ def test_without_a_known_command_it_is_bad_usage(given, capsys):
 
 HELP, TABLE = (["compare", "--help"], 0), (["status"], 0)
 VERDICT, REFUSAL = (["verify", SAMPLE], 0), (["verify", "/nonexistent"], 2)
-# Where a command writes, who has gone there, and whether Python holds lines back until the end.
+# A command, the streams that its reader has closed, and whether Python buffers lines until the end.
 UNREAD = [
     *((HELP, closed, True) for closed in ("stdout", "stderr", "both", "never open")),
     *((TABLE, "stdout", True), (TABLE, "stdout", False), (VERDICT, "stdout", False), (VERDICT, "never open", True)),

@@ -1,4 +1,4 @@
-"""Text in every form in which programs write it; what is no text is named."""
+"""Text in every encoding that programs write; other bytes are refused by name."""
 
 import codecs
 import io
@@ -50,7 +50,7 @@ def zipped(name):
     [
         "a;müßig".encode("latin-1"),
         b"ab\x00c",
-        # Nearly all of it beyond Latin: nothing tells it from another form.
+        # Nearly all of it is outside Latin, so nothing distinguishes it from another encoding.
         "結果".encode("utf-16-le"),
         codecs.BOM_UTF16_LE + b"a\x00b",
         codecs.BOM_UTF32_LE + b"a\x00\x00\x00\xff",

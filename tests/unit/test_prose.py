@@ -1,4 +1,4 @@
-"""The check of plain English: which texts it reads, and that its exceptions only become fewer."""
+"""The check of plain English: the texts that it reads, and exceptions that can only decrease."""
 
 import json
 import re

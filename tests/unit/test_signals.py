@@ -14,7 +14,7 @@ from meshtrial import signals
 
 
 def swallowed(number: int, wait_s: float = 0) -> None:
-    """Let the signal come in a finaliser, and wait a little after it."""
+    """Send the signal inside a finaliser, and wait a little afterwards."""
 
     class Ends:
         def __del__(self) -> None:
@@ -61,7 +61,7 @@ def test_what_waits_in_a_loop_that_is_interrupted_ends_and_is_not_complained_of(
         await asyncio.Event().wait()
 
     async def cell() -> None:
-        # As nbclient has it: whatever ends the reply is told as a dead kernel.
+        # As in nbclient: any lost reply is reported as a dead kernel.
         reply = asyncio.ensure_future(wait())
         try:
             await reply
@@ -74,7 +74,7 @@ def test_what_waits_in_a_loop_that_is_interrupted_ends_and_is_not_complained_of(
         loop.call_later(0.01, signal.raise_signal, signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):
             loop.run_until_complete(cell())
-        loop.run_until_complete(asyncio.sleep(0.01))  # as for the kernel's end
+        loop.run_until_complete(asyncio.sleep(0.01))  # as at the kernel's end
     gc.collect()
     assert ended == [True]
     assert caplog.records == []

@@ -1,4 +1,4 @@
-"""Private folders: gone with their owner, however it ended, and never taken from one that lives."""
+"""Private folders are removed with their owner, however it ended, and never while it lives."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ time.sleep(600)
 
 @pytest.fixture
 def owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Another process with a folder of its own, and that folder."""
+    """Start another process with a private folder; return both."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True, env=environment) as process:

@@ -1,4 +1,4 @@
-"""What is read of a file is of the declared types, or refused with its place and its value."""
+"""Values read from a file have the declared types, or are refused with place and value."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The words of a verdict: each has a look, and no two are told apart by colour alone."""
+"""Verdict labels: each has a style, and no two are distinguished by colour alone."""
 
 import pytest
 from commandline import SAMPLE

@@ -1,4 +1,4 @@
-"""Waiting: what ends it, what comes back, and that nothing is slept that need not be."""
+"""Waiting: its end, its return value, and no unnecessary sleep."""
 
 import time
 
@@ -9,7 +9,7 @@ from meshtrial import waiting
 
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Pauses that were made, on a clock that only they move."""
+    """Record pauses on a clock that only they advance."""
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", pauses.append)
     monkeypatch.setattr(time, "monotonic", lambda: sum(pauses))

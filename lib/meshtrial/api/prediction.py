@@ -46,7 +46,7 @@ class PredictedSystem(Displayable):
         return page.paths(self.predictions)
 
     def limits(self) -> Fragment:
-        """Return what the numbers suppose, and what has none."""
+        """Return the assumptions, and why some amounts have no number."""
         return page.limits(self.predictions)
 
     def cores(self) -> Figure:

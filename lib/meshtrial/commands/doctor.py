@@ -32,7 +32,7 @@ def run(_: argparse.Namespace, out: TextIO) -> int:
     for name in LAB_PACKAGES:
         _report(name, partial(_package, name, "make lab"), out)
     if missing:
-        print("\nWhat studies need besides is checked once these are installed", file=out)
+        print("\nOther requirements of studies are checked once these are installed", file=out)
         return 1
     from meshtrial.testbed.local import apps, host  # they need these packages
 

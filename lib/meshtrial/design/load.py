@@ -83,7 +83,7 @@ _PROTOCOL_NAMES = {
 
 @dataclass(frozen=True)
 class Load:
-    """What every kind of load has."""
+    """The fields of every kind of load."""
 
     kind: ClassVar[str]  # the kind's name in a plan
 
@@ -246,7 +246,7 @@ class _Rate:
 
 @dataclass(frozen=True)
 class OpenLoad(Load, _Rate):
-    """Requests leave when they are due, whatever became of those before."""
+    """Requests leave when they are due, even if earlier ones are unanswered."""
 
     arrivals: Arrivals = field(default="uniform", kw_only=True)  # one of `ARRIVALS`
 

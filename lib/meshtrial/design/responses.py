@@ -139,12 +139,12 @@ def _latency(infix: str, percentile: Percentile, of: str = "") -> Response:
 def _latencies() -> list[Response]:
     views = [(_latency("", q), _latency("corrected_", q, " from the schedule")) for q in PERCENTILES.values()]
     responses = [response for view in views for response in view]
-    # HTTP and gRPC separately, for a load that mixes them.
+    # HTTP and gRPC have separate responses in a load that mixes them.
     for protocol, label in (("http", "HTTP/1.1"), ("grpc", "gRPC")):
         responses += [_latency(f"{protocol}_", q, f", {label}") for q in PERCENTILES.values()]
     mean = Margin(0.05, LATENCY_FLOOR_S)
     responses.append(Response("latency_mean_s", "mean latency", "latency", "ms", 1e3, mean))
-    # Of streams: a gap between two events is compared with the time between their sends.
+    # For streams, a gap between two events is compared with the time between their sends.
     for q in PERCENTILES.values():
         label = f"{q.label} deviation of the gap between two events"
         responses.append(replace(_latency("", q), name=f"event_gap_{q.key}_s", label=label))
@@ -218,7 +218,7 @@ def _others() -> list[Response]:
     kept, gap = "highest rate of the ramp that was kept", "silence around the restart at its longest"
     told = "change until its proxies have it, by the control plane itself"
     return [
-        # Of studies that scale out.
+        # Responses of studies that scale out.
         *(_latency("net_", q, " beyond the holds") for q in PERCENTILES.values() if q.net),
         Response("total_cpu_cores", "CPU, app and whole mesh", "resource", "cores", 1.0, Margin(0.10)),
         Response("total_memory_bytes", "memory (PSS), app and whole mesh", "resource", "MiB", 1 / 2**20, Margin(0.10)),
@@ -229,19 +229,19 @@ def _others() -> list[Response]:
         Response("config_bytes", "configuration pushed at the start", "quality", "MiB", 1 / 2**20),
         Response("push_time_s", "push of one endpoint to all proxies", "quality", "ms", 1e3),
         Response("push_bytes", "bytes pushed for one endpoint", "quality", "KiB", 1 / 2**10),
-        # Of requests in the window around a restart, or in the same window of runs without one.
+        # Responses of requests in the window around a restart, or in the same window of runs without one.
         Response("failed_requests", "failed requests", "resource", "requests", 1.0, Margin(0.10, 1.0), counted=True),
         Response("longest_gap_s", gap, "resource", "ms", 1e3, Margin(0.10, 0.005)),
         *(_latency("restart_window_", q, " from the schedule around the restart") for q in PERCENTILES.values()),
-        # Of changes under load: from the moment of the change until requests obey it.
+        # Responses of changes under load: from the moment of the change until requests obey it.
         *(response for name, what in LABELS.items() for response in _obeyed(name, what)),
         Response("change_error_s", "moment of a change, uncertain by", "quality", "ms", 1e3),
-        # Bytes per second each way of a closed loop over TCP, and the highest rate that a ramp kept.
+        # Responses of a closed loop over TCP (bytes per second each way) and of a ramp (its highest kept rate).
         Response("throughput_bytes_s", "TCP throughput, each way", "throughput", "Gbit/s", 8e-9, Margin(0.05)),
-        # Of new connections: an intercepting proxy accepts them itself, before it has connected to the server.
+        # For new connections: an intercepting proxy accepts them itself, before it has connected to the server.
         Response("connect_mean_s", "TCP connect, mean, to whoever answers first", "quality", "ms", 1e3),
         Response("ramp_kept_rps", kept, "throughput", "rps", 1.0, Margin(0.10)),
-        # Of a fresh deployment: on a cluster until all pods are ready, locally until the last process has started.
+        # Start of a deployment: on a cluster until all pods are ready, locally until the last process has started.
         Response("ready_time_s", "time until a fresh deployment is ready", "resource", "s", 1.0, Margin(0.10, 0.5)),
         Response("latency_p50_first_half_s", "p50 latency, first half of the run", "quality", "ms", 1e3),
         Response("latency_p50_second_half_s", "p50 latency, second half of the run", "quality", "ms", 1e3),

@@ -1,4 +1,4 @@
-"""What treatments cost in money, at prices that the user gives; none is built in.
+"""The cost of treatments in money, at prices that the user gives; none is built in.
 
 Prices are no part of an experiment, so they are applied to the records afterwards: first to every run, then treatment
 and baseline are compared within blocks like any response. Intervals are not corrected and decide nothing.
@@ -60,7 +60,7 @@ class Amount:
 
 @dataclass(frozen=True)
 class CostEstimate:
-    """What a treatment costs above the baseline at one load."""
+    """The cost of a treatment above the baseline at one load."""
 
     load: str
     treatment: str
@@ -128,7 +128,7 @@ FARTHEST = 10
 
 @dataclass(frozen=True)
 class MonthAtSize:
-    """What a treatment costs above the baseline in a month, application and whole mesh together."""
+    """The cost of a treatment above the baseline in a month, application and whole mesh together."""
 
     treatment: str
     baseline: str

@@ -284,7 +284,7 @@ def median_of(values: FloatArray) -> float | None:
 
 @dataclass(frozen=True)
 class Described:
-    """What one treatment uses of a part that others lack."""
+    """One treatment's use of a part that others lack."""
 
     load: str
     response: Response

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 import polars as pl
 
 TIME_OUT, REFUSED, RESET, NO_ANSWER = "time-out", "refused", "reset", "no answer"
-DISORDER = "out of order"  # a stream brought another event than the next
+DISORDER = "out of order"  # a stream delivered an event out of sequence
 SOCKET_ERROR = "-1"
 # The most requests for which failures are logged: at 250 bytes per line, 25 MB if all of them fail.
 MOST_LOGGED = 100_000

@@ -105,7 +105,7 @@ class Fields:
         return InputFileError(self.path, f"is not a complete {self.kind}: {reason}")
 
     def number(self, name: str) -> float | None:
-        """Return a finite number, also if it is written as text."""
+        """Return a finite number, which may be written as text."""
         value = self.data.get(name)
         if value is None:
             return None
@@ -118,7 +118,7 @@ class Fields:
         return number
 
     def integer(self, name: str) -> int | None:
-        """Return a whole number, also if it is written as text."""
+        """Return a whole number, which may be written as text."""
         value = self.data.get(name)
         if isinstance(value, str) and re.fullmatch(r"\s*-?[0-9]{1,18}\s*", value):
             return int(value)

@@ -104,7 +104,7 @@ def _streams(measurement: Measurement) -> GateResult:
 def _order(measurement: Measurement) -> GateResult:
     number = measurement.failures.get(failures.DISORDER, 0)
     message = (
-        f"{number} events failed because their stream had brought another event than the next, by its number; "
+        f"{number} events failed because their stream delivered events out of sequence; "
         "something on the path changes, repeats or drops events"
     )
     return _result("order", float(number), 0.0, message)

@@ -323,7 +323,7 @@ def _notes(
         needed = requests_needed(QUANTILES[missing[0]], sample_floor)
         notes.append(
             f"not reported for too few requests: {', '.join(missing)} "
-            f"({missing[0]} needs {needed}, there are {successful(requests).len()})"
+            f"({missing[0]} needs {needed}, the run has {successful(requests).len()})"
         )
     imputed = int(requests["imputed"].sum())
     if imputed:

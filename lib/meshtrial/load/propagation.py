@@ -6,7 +6,7 @@ request meets the same enforcement point, it is therefore too long by at most th
 between two sends, and as uncertain as the moment of the change. Where several workers or replicas enforce it, the last
 of them may meet no request for a while, and the time until all requests follow is too short.
 
-A change that no request followed has no time and ranks last. A change whose state before was never in force asked
+A change that no request followed has no time and ranks last. A change whose previous state was never in force asked
 nothing of the data plane, and does not count.
 """
 
@@ -55,9 +55,9 @@ class Propagation:
     as_before: int  # requests that did not follow it yet
     first_s: float | None  # from the change to the first answer that followed it; None if none did
     all_s: float | None  # to the first answer after the last request that did not follow; None if the last did not
-    asked: bool  # whether the state before was in force; if not, nothing was asked and both times are None
-    # Failed requests by kind that ended before the next change, including those in flight when this one came; for
-    # denials and permissions the refusals too.
+    asked: bool  # whether the previous state was in force; if not, nothing was asked and both times are None
+    # Failed requests by kind that ended before the next change. Those in flight at this change count, and so do the
+    # refusals of denials and permissions.
     failed: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -135,7 +135,7 @@ def with_responses(measurement: Measurement, changes: Sequence[Propagation], loa
 
 
 def medians(changes: Sequence[Propagation], load: ChangesUnderLoad) -> dict[str, float]:
-    """Return a run's median times for each kind of change; without one that was never asked or mostly not followed."""
+    """Return a run's median times by kind of change, without kinds that were never asked or mostly not followed."""
     values: dict[str, float] = {}
     for name in names(load.changes):
         for which in ("first", "all"):
@@ -154,7 +154,7 @@ def from_record(
     recorded = [change.get("name") for change in changes]
     planned = [step for step in steps(load.changes, load.change_cycles) if step.name in recorded]
     if [step.name for step in planned] != recorded:
-        raise RecordError(f"its changes are not those of its plan: {', '.join(map(str, recorded))}")
+        raise RecordError(f"its changes differ from its plan: {', '.join(map(str, recorded))}")
     times = [ChangeTime(change["at_s"], change["error_s"]) for change in changes]
     found = measure(requests, [*map(AppliedChange, planned, times)], 0.0)
     # A record without `asked` was made when every change counted.
@@ -179,7 +179,9 @@ def check(changes: Sequence[Propagation], load: ChangesUnderLoad) -> GateResult:
                 f"{len(asked)} changes, by any in {some})"
             )
         else:
-            never.append(f"{LABELS[name]} not asked in any of {len(of_kind)} changes (the state before never came)")
+            never.append(
+                f"{LABELS[name]} not asked in any of {len(of_kind)} changes (the previous state was never in force)"
+            )
     message = "; ".join(never) + "; lengthen change_every_s, or check that something was changed" if never else ""
     return GateResult("obeyed", float(len(never)), 0.0, not never, message)
 

@@ -75,7 +75,7 @@ class ExportedHistogram:
     """A histogram as fortio exports it, in seconds and without empty buckets."""
 
     count: int
-    min_s: float  # like maximum and mean 0 if there are no requests
+    min_s: float  # 0 without requests, as are maximum and mean
     max_s: float
     mean_s: float
     sum_s: float | None

@@ -134,7 +134,7 @@ def version_of(name: str, path: Path) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _probe(name: str, path: Path, mtime_ns: int) -> str:
-    """Ask a program for its version. The cache key has the time of change, so that a rebuilt program is asked again."""
+    """Ask a program for its version. The cache key includes the file's mtime, so a rebuilt program is asked again."""
     argument = {"fortio": "version", "envoy": "--version"}.get(name, "-version")
     try:
         # No stdin and a short limit: another program of this name may wait for input.

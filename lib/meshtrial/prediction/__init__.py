@@ -291,7 +291,7 @@ class _Predicting:
     def _path(self, name: str, layout: Layout) -> PathLatency:
         steps = self.system.paths[name]
         parts: dict[str, list[FloatArray]] = {}
-        # Studies of different loads complete each other: their blocks are joined in the order in which they ran.
+        # Studies of different loads complement each other; their blocks are joined in the order in which they ran.
         groups = [[one] for one in self.studies] if self._are_sessions() else [list(self.studies)]
         for group in groups:
             used: list[Rung] = []
@@ -356,7 +356,7 @@ class _Predicting:
         return of_nodes or rate_weights(layout.proxy_rps[ends], ladder.rates, machine_rps)
 
     def _assumptions(self, is_configured: bool) -> tuple[str, ...]:
-        """Return in sentences what the numbers suppose."""
+        """Return the assumptions in sentences."""
         busy = "a rate between its proxy's and its node's" if self.options.nodes else "its proxy's own rate"
         lines = [f"A call costs what a single hop costs at {busy}."]
         if not self.options.nodes:
@@ -384,7 +384,7 @@ class _Predicting:
                 "generated systems on one machine showed it. That of memory is not known."
             )
         else:
-            lines.append(f"Intervals contain a model error of {error:.0%}, as it was given.")
+            lines.append(f"Intervals contain a model error of {error:.0%}, as given.")
         return tuple(lines)
 
 

@@ -84,13 +84,13 @@ class Observed:
 def observe(prometheus: Prometheus, window: str, namespaces: Sequence[str] = ()) -> Observed:
     """Return the calls of the last `window` (``30m``, ``1h``), of all namespaces or those from or to some.
 
-    UsageError if no metric of a mesh is there, has requests or the labels, or reaches back so far.
+    UsageError if a mesh's metric is missing, has no requests or labels, or does not reach back that far.
     """
     if not _WINDOW.fullmatch(window):
         raise UsageError(f"range = {window!r}: must be a number with s, m, h, d or w, such as 1h")
     # Only a Prometheus can say what time it is there, and all queries are of this time.
     if not (now := prometheus.query("vector(time())")):
-        raise UsageError(f"{prometheus.address} says no time, so it is no Prometheus")
+        raise UsageError(f"{prometheus.address} returned no time, so it is not a Prometheus")
     reading = _Reading(prometheus, window, now[0].value)
     for mesh in (_istio, _linkerd):
         if (found := mesh(reading)) is not None:
@@ -150,7 +150,7 @@ class _Counted:
     called: frozenset[Name] = frozenset()  # services whose own proxy counted requests to them
 
     def require_names(self, reading: _Reading, needed: str) -> None:
-        """Raise UsageError if nothing was counted, or nothing says who called whom."""
+        """Raise UsageError if nothing was counted, or no label names caller and callee."""
         address = reading.prometheus.address
         if not self.flows:
             raise UsageError(
@@ -161,7 +161,7 @@ class _Counted:
             example = reading.query(f"topk(1, last_over_time({self.metric}[{reading.window}]))")
             labels = sorted({label for one in example for label in one.labels if label != "__name__"})
             raise UsageError(
-                f"{address}: {self.metric} does not say who calls whom, for which it needs {needed}; "
+                f"{address}: {self.metric} does not name caller and callee, which takes {needed}; "
                 f"its labels are {', '.join(labels)}"
             )
 
@@ -297,7 +297,7 @@ def _linkerd_ends(labels: tuple[str, ...]) -> _Pair:
 
 
 def _named(namespaces: Sequence[str], names: Sequence[str]) -> Name:
-    """Return the first of some labels that says a name; a proxy writes unknown where it knows none."""
+    """Return the first of some labels that has a name; a proxy writes unknown if it knows none."""
     name, namespace = (next((one for one in those if one not in ("", "unknown")), "") for those in (names, namespaces))
     return Name(namespace, name.replace(">", "-")) if name else UNKNOWN
 

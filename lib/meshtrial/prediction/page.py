@@ -84,7 +84,7 @@ def _percentile(key: str) -> Column[tuple[Prediction, str, PathLatency]]:
 
 
 def limits(predictions: Sequence[Prediction]) -> Fragment:
-    """List what the numbers suppose, and what has none."""
+    """List the assumptions, and why some amounts have no number."""
     lines = list(dict.fromkeys(line for one in predictions for line in one.assumptions))
     for one in predictions:
         if one.left_out:

@@ -63,7 +63,7 @@ def _must_be_same_plan(one: StudyStore, other: StudyStore) -> None:
     said = _differing(*(study.parameters for study in studies)) or _differing(*(vars(study) for study in studies))
     raise UsageError(
         f"{one.path} and {other.path}: belong to different plans, which differ in {said or 'the order of the runs'}; "
-        "parts are run with the same parameters everywhere, but for part"
+        "run all parts with the same parameters, except part"
     )
 
 

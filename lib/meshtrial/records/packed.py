@@ -32,7 +32,7 @@ NOTE = "packed.json"
 LOCK, HERE = ".lock", ".here.json"
 # Files whose digests identify a study: its plan is sealed, and SHA256SUMS lists every file of a run.
 SEALING = ("plan.json", "environment.json", "runs/[!.]*/SHA256SUMS")
-# What can be left out, with a test for its files in a run. Verdicts and most figures do not need them.
+# The parts that can be left out, each with a test for its files in a run. Verdicts and most figures do not need them.
 PARTS: dict[str, Callable[[str], bool]] = {
     "requests": "latency.parquet".__eq__,
     "logs": lambda name: name.startswith("logs/"),

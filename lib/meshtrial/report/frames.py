@@ -53,7 +53,7 @@ def panel_title(*parts: str) -> str:
 
 
 def by_treatment(data: StudyData, rows: pl.DataFrame) -> Iterator[tuple[palette.TreatmentStyle, pl.DataFrame]]:
-    """Yield each treatment's look and rows in display order."""
+    """Yield each treatment's style and rows in display order."""
     looks = palette.looks(data.plan.study)
     for name in order(data, rows["treatment"].to_list()):
         yield looks[name], rows.filter(treatment=name)

@@ -1,4 +1,4 @@
-"""One look per treatment, the same in every figure of a study: colour, marker and line.
+"""One style per treatment, the same in every figure of a study: colour, marker and line.
 
 Colour never carries meaning alone. Neighbouring hues can be distinguished with the common colour-vision deficiencies,
 and each has a light and a dark value with a contrast of at least 3:1 against its background.
@@ -82,13 +82,13 @@ class Styles(dict[str, TreatmentStyle]):
 
 
 def looks(study: Study) -> Styles:
-    """Return the look of every treatment of a study: baseline, twin, the others."""
+    """Return the style of every treatment of a study: baseline, twin, the others."""
     twin = study.twin.name if study.twin else None
     return looks_of(study.baseline.name, twin, [t.name for t in study.treatments])
 
 
 def looks_of(baseline: str, twin: str | None, names: Sequence[str]) -> Styles:
-    """Return the look of every named treatment: baseline and twin in grey, the others in the order of the hues."""
+    """Return the style of every named treatment: baseline and twin in grey, the others in the order of the hues."""
     result = Styles({baseline: TreatmentStyle(baseline, GREY, "o", "-", True)})
     if twin is not None:
         result[twin] = TreatmentStyle(twin, GREY, "o", (0, (2, 1.6)), False)

@@ -405,8 +405,8 @@ def _unproven(
 ) -> dict[Pair, Warning]:
     """Return the pairs in which no saturated side missed the rate in significantly more blocks, with the counts.
 
-    A failure is a value of 0 or 1, tested and corrected as every difference. The signed-rank test is then the sign test
-    of the blocks in which one side alone failed.
+    A failure is a value of 0 or 1, tested and corrected like every other difference. The signed-rank test is then the
+    sign test of the blocks in which one side alone failed.
     """
     counted = replace(family, primary=True, scale="difference", differences=(), margin=None, unit="block")
     sample = _Sample(counted, failures, range(len(next(iter(failures.values())))))

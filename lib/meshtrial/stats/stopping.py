@@ -46,9 +46,9 @@ class Decision:
 def half_width(comparison: Comparison) -> float:
     """Return the relative half-width of an interval: sqrt(high/low) - 1, or that of a difference over the larger level.
 
-    It is never relative to the difference itself: studies would stop when chance makes that large, and call it in a
-    fifth of those where nothing differs (simulated, target 1). It is infinite for a provisional interval, which must
-    not stop a study.
+    It is never relative to the difference itself. Studies would then stop when chance makes the difference large, and a
+    fifth of studies of equal treatments would call one (simulated, target 1). It is infinite for a
+    provisional interval, which must not stop a study.
     """
     c, effect = comparison, comparison.effect
     # An interval with an open end (runs that rank worst) has no width.

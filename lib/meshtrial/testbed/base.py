@@ -33,7 +33,7 @@ class Block:
 
 @dataclass
 class Facts:
-    """What a deployment reports besides its counters; ``extra`` of ``run.json``."""
+    """A deployment's report besides its counters; ``extra`` of ``run.json``."""
 
     fresh: bool = True  # False if kept from an earlier run, which `ready_s` belongs to
     ready_s: float | None = None  # the deployment's own time until ready, if it knows it
@@ -132,7 +132,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Others:
-    """What programs outside of the study used of a machine over a period; shares of the time of all cores."""
+    """Use of a machine by programs outside the study over a period; shares of the time of all cores."""
 
     share: float  # of all programs
     busiest: tuple[Program, ...] = ()  # the three busiest that are visible

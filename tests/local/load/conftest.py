@@ -1,4 +1,4 @@
-"""Real fortio on a loopback address of its own: a server for the session, and generators in pairs."""
+"""Real fortio on a loopback address: one server per session, and generators in pairs."""
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence

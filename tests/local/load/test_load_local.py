@@ -1,4 +1,4 @@
-"""The arithmetic of ``meshtrial.load`` against what the real fortio does."""
+"""The arithmetic of ``meshtrial.load`` against real fortio."""
 
 import contextlib
 import dataclasses
@@ -31,7 +31,7 @@ def logged(outputs, key="latency"):
 
 
 def counted(outputs, load):
-    """How many fortio says it sent: at most what was asked for; how many of those is the machine's business."""
+    """Return the number of requests that fortio reports: at most the planned ones; fewer on a slow machine."""
     sent = sum(told(outputs))
     assert 0 < sent <= load.rps * load.duration_s
     return sent
@@ -59,17 +59,17 @@ def test_failures_by_kind_are_what_really_happened(fortio_server, generate):
     assert kinds(status, load) == {"503": counted(status, load)}
     some = called(fortio_server.http + "?status=504:30,500:30", "some")
     assert set(kinds(some, load)) <= {"500", "504"}
-    # What fortio itself counted by code, of which 200 is none.
+    # fortio's own counts by code, without 200.
     codes = json.loads(some[0].json_path.read_text())["RetCodes"]
     assert kinds(some, load) == {code: number for code, number in codes.items() if code != "200"}
 
 
 def test_a_connection_that_breaks_before_its_answer_is_a_reset_and_silence_a_time_out(generate):
-    # Long beside what this machine needs to break a connection.
+    # Long compared with the time that this machine needs to break a connection.
     load = FixedRate(rps=20, connections=2, duration_s=1, timeout_s=1)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        # The first three are never answered; two of them are fortio's own calls before the first request. All others
-        # are broken, and both ends are closed when the test is over.
+        # The first three are never answered; two of them are fortio's own calls before the first request. All other
+        # requests are broken, and both ends are closed after the test.
         silent = []
 
         def answer():
@@ -103,12 +103,12 @@ def test_grpc_names_its_failures(fortio_server, generate):
 
 @contextlib.contextmanager
 def stalling(every, stall_s):
-    """A server on loopback that holds every so many-th answer back; its address and how many it held."""
+    """Start a loopback server that delays every n-th answer; return its address and the count of delayed answers."""
     lock, seen, held = threading.Lock(), itertools.count(1), []
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        # Head and body leave at once: no delayed acknowledgement between them.
+        # Head and body are sent together, so no delayed acknowledgement comes between them.
         wbufsize = -1
 
         def do_GET(self):
@@ -143,12 +143,12 @@ def test_two_percent_of_stalls_hide_in_the_raw_numbers(generate, catchup):
         outputs = generate(fortio.calls(load, "measure"), address)
     m = ingest(outputs, load, 10)
     assert len(held) > 3
-    # As measured from the send, nine of ten are as if nothing had been: far below a stall.
+    # Measured from the send, nine of ten latencies are far below a stall.
     assert m.responses["latency_p90_s"] < 0.25
-    # A stall for every one that was made: one more, and this machine held something up itself.
+    # One stall per delayed answer; this machine may add one of its own.
     stalls = int(((m.requests["latency_s"] > 0.45) & ~m.requests["imputed"]).sum())
-    assert stalls >= len(held) - 2  # each connection's last may be cut short by the end
-    # Each holds 20 sends up by more than a tenth of a second, but for a connection's last.
+    assert stalls >= len(held) - 2  # each connection's last send may be cut off by the end
+    # Each stall delays 20 sends by more than a tenth of a second, except for a connection's last.
     late = int((m.requests["corrected_latency_s"] > 0.1).sum())
     assert late >= 18 * (len(held) - 2)
     assert m.responses["late_ratio"] > 15 * (len(held) - 2) / 600
@@ -156,15 +156,14 @@ def test_two_percent_of_stalls_hide_in_the_raw_numbers(generate, catchup):
     if not catchup:
         assert m.requests["imputed"].sum() >= 18 * (len(held) - 2)
         assert "rate" in failed(m, load)
-    # Every send is there, sent or imputed, but for a connection's last when a stall runs over the end.
+    # Every send is recorded or imputed, except for a connection's last if a stall exceeds the run.
     assert m.requests.height == counted(outputs, load) + m.requests["imputed"].sum()
     assert 598 <= m.requests.height <= 600
     assert not any("disagree" in note for note in m.notes)
 
 
 def test_planned_offsets_are_those_of_the_real_scheduler(fortio_server, generate):
-    # Slow, so that a plan that is wrong is wrong by more than any machine is late: by a thread's turn 62 ms, by a
-    # call 250 ms.
+    # A slow rate: an error of the plan (62 ms per thread, 250 ms per call) exceeds any delay of the machine.
     load = FixedRate(rps=16, connections=4, duration_s=3)
     outputs = generate(fortio.calls(load, "measure"), fortio_server.http)
     m = ingest(outputs, load, 10)
@@ -173,11 +172,10 @@ def test_planned_offsets_are_those_of_the_real_scheduler(fortio_server, generate
     assert behind.min() > -1e-4  # never before its time
     for thread in range(4):
         own = behind[m.requests["thread"].to_numpy() == thread]
-        # And at that time from the first to the last send of every connection, where the machine lets it: the most
-        # punctual of some sends says so.
+        # The same holds from first to last send of every connection; the most punctual send proves it.
         for part in np.array_split(own, 3):
             assert part.min() < 0.03
-    # The plan spans exactly the run: thread 3 starts 3/16 s later, and its twelfth call is due 3 s after that.
+    # The plan covers exactly the run: thread 3 starts 3/16 s later, and its twelfth call is due 3 s after that.
     last = m.requests.filter(thread=3)["scheduled_start_s"].to_numpy()
     assert last[0] == pytest.approx(3 / 16, abs=1e-6)
     assert np.diff(last) == pytest.approx(3 / 11, abs=1e-6)
@@ -185,7 +183,7 @@ def test_planned_offsets_are_those_of_the_real_scheduler(fortio_server, generate
 
 
 def test_jittered_arrivals_lie_around_the_same_plan(fortio_server, generate):
-    # Five calls a connection, half a second apart: a tenth of the wait, which is longer behind a send that was early.
+    # Five calls per connection, half a second apart: a tenth of the wait, which is longer after an early send.
     even = FixedRate(rps=50, connections=20, duration_s=2)
     moved = {}
     for load in (even, dataclasses.replace(even, arrivals="jitter")):
@@ -195,7 +193,7 @@ def test_jittered_arrivals_lie_around_the_same_plan(fortio_server, generate):
         m = ingest(outputs, load, 10)
         later = m.requests.filter(pl.col("iter") > 0).select(pl.col("actual_start_s") - pl.col("scheduled_start_s"))
         moved[load.arrivals] = later.to_series().to_numpy()
-    # Evenly spaced none leaves before it is due, however late the machine is; moved some do, by a tenth at the most.
+    # Evenly spaced calls never leave early, however slow the machine is; jittered calls do, by a tenth at most.
     assert moved["uniform"].min() > -1e-4
     assert -0.5 / 9 - 1e-4 < moved["jitter"].min() < -1e-3
 
@@ -209,7 +207,7 @@ def test_quantiles_are_numpys_and_the_histogram_is_fortios(fortio_server, genera
     for name, q in QUANTILES.items():
         assert m.responses[f"latency_{name}_s"] == np.quantile(latencies, q)
     assert not any("disagree" in note or "could not be checked" in note for note in m.notes)
-    # fortio's own percentiles, from its own JSON, by our reading of its interpolation.
+    # fortio's own percentiles in its JSON, compared with our reading of its interpolation.
     raw = json.loads(output.json_path.read_text())["DurationHistogram"]
     result = read_result(output.json_path)
     rebuilt = histogram.rebuild(result.latency, 1e-6)
@@ -240,7 +238,7 @@ def test_closing_is_proven_by_the_socket_count(fortio_server, generate, keepaliv
     load = FixedRate(rps=200, connections=4, duration_s=1, keepalive=keepalive)
     outputs = generate(fortio.calls(load, "measure"), fortio_server.http)
     m = ingest(outputs, load, 10)
-    # One a request and fortio's warm-up call on each connection, or one a connection.
+    # One per request and one for fortio's warm-up call on each connection, or one per connection.
     sent = counted(outputs, load)
     assert m.generators[0].sockets == (4 if keepalive else sent + 4)
     assert "sockets" not in failed(m, load)
@@ -281,6 +279,6 @@ def test_the_warm_up_chooses_the_resolution_and_says_why_it_fails(fortio_server,
     load = FixedRate(rps=200, connections=2, duration_s=1, warmup_s=1)
     warm = ingest(generate(fortio.calls(load, "warmup"), fortio_server.http + "?delay=20ms"), load, 1)
     r = fortio.resolution_for(warm.requests["latency_s"].to_numpy())
-    assert r in (1e-4, 1e-3)  # 20 ms: below 1000 x 0.1 ms; a neighbour may stretch it
+    assert r in (1e-4, 1e-3)  # 20 ms is below 1000 x 0.1 ms; other programs may stretch it
     (output,) = generate(fortio.calls(load, "warmup"), fortio_server.refused)
     assert "connection refused" in output.text

@@ -1,4 +1,4 @@
-"""The build of the native programs, with the real compiler."""
+"""Build the native programs with the real compiler."""
 
 import signal
 import sys

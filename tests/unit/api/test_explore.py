@@ -1,4 +1,4 @@
-"""The explorer: what is chosen is what is shown, marked where it was not declared, and made by the lines beside it."""
+"""The explorer: the view follows the selection, undeclared analyses are marked, and the shown code makes the view."""
 
 import html
 import json
@@ -30,7 +30,7 @@ def explorer() -> Explorer:
 
 @pytest.fixture
 def explorer_beside(tmp_path, monkeypatch) -> Explorer:
-    """Beside the sample the same once more, recorded later."""
+    """Return the sample and a copy that was recorded later."""
     monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path))
     again = tmp_path / "ambient_vs_no_mesh" / "20270101T000000Z-77c58730"
     shutil.copytree(SAMPLE, again)
@@ -60,7 +60,7 @@ def lines(explorer: Explorer) -> str:
 
 
 def shown_by(code: str) -> str:
-    """What a cell with these lines shows, each object that they end in below the other."""
+    """Return what a cell with these lines shows, one object below the other."""
     known: dict[str, Any] = {"mt": mt}
     shown = []
     for line in code.splitlines():
@@ -203,7 +203,7 @@ def test_a_run_is_stepped_through_and_looked_into(explorer):
     explorer.before.click()
     assert explorer.log.value == "fortio.txt"
     explorer.before.click()
-    explorer.before.click()  # the first is after the last
+    explorer.before.click()  # the first study comes after the last
     assert explorer.run.index == len(explorer.run.options) - 1
 
 
@@ -277,7 +277,7 @@ def test_a_page_without_widgets_shows_the_view_as_it_stands(explorer):
     for place in (explorer.about, explorer.state, explorer.view, explorer.code):
         assert place.value
         assert place.value in bundle["text/html"]
-    # A page holds the drawings themselves.
+    # A page contains the drawings themselves.
     assert ("<svg" in bundle[ON_PAGE], "<img" in bundle[ON_PAGE]) == (True, False)
     assert explorer.code.value in bundle[ON_PAGE]
     assert bundle["text/plain"].startswith("Explorer of ambient_vs_no_mesh")
@@ -291,12 +291,12 @@ def test_a_change_is_analysed_and_drawn_once_and_nothing_is_read_again(explorer,
     )
     monkeypatch.setattr(mt.figures, "forest", lambda study: drawn.append(study) or forest(study))
     monkeypatch.setattr(app, "open_study", read.append)
-    for margin in ("1%", "10%", "1%"):  # the last is shown as it was
+    for margin in ("1%", "10%", "1%"):  # the last view is unchanged
         explorer.margin.value = margin
     assert asked == [{"margin": "1%"}, {"margin": "10%"}]
     assert len(drawn) == 2
     assert read == []
-    explorer.tabs.selected_index = ALL_RUNS  # a tab that is not seen is not drawn
+    explorer.tabs.selected_index = ALL_RUNS  # a hidden tab is not drawn
     explorer.loads.children[1].value = False
     assert len(drawn) == 2
 

@@ -12,7 +12,7 @@ ROWS = [f"{name}{k},{name},p50_ms,{level + k / 100}" for name, level in (("none"
 
 @pytest.fixture
 def unread():
-    """Standard output as a command has it, of a pipe that nobody reads."""
+    """Return standard output as a command has it, for a pipe whose reader has ended."""
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w") as stream:

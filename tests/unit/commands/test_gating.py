@@ -64,7 +64,7 @@ def test_a_fourth_metric_is_exploratory_and_has_no_say():
 
 @pytest.fixture
 def idle(tmp_path, monkeypatch):
-    """An empty folder, where a command that went on would fail and not measure."""
+    """Return an empty folder, in which a command that continued would fail instead of measuring."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(run, "run_notebook", None)
     monkeypatch.setattr(report, "run_notebook", None)
@@ -91,7 +91,7 @@ def test_a_file_that_cannot_be_written_is_found_before_anything_is_done(verb, id
 
 @pytest.fixture
 def notebook(monkeypatch, tmp_path):
-    """``run`` and ``report`` whose notebook has been through: what it wrote is the study that is given."""
+    """Replace the notebook of ``run`` and ``report``: its result is the given study."""
 
     def given(folder: Path, ended: Ending | None = None) -> None:
         def execute_notebook(*_: object, **__: object) -> None:
@@ -170,7 +170,7 @@ def test_an_unfinished_study_passes_no_gate(sample, notebook):
 
 
 def section(title: str) -> str:
-    """A section of the page about gates."""
+    """Return a section of the page about gates."""
     text = (paths.CHECKOUT / "docs" / "how-to" / "ci-gate.md").read_text()
     return re.split(r"^## ", text.split(f"\n## {title}\n")[1], maxsplit=1, flags=re.M)[0]
 
@@ -182,7 +182,7 @@ def test_the_page_leads_to_a_passing_and_to_a_failing_gate(tmp_path, monkeypatch
     codes = []
     for command in commands:
         words = shlex.split(command.replace("\\\n", " "))[1:]
-        # What a shell does with a pattern, from the checkout.
+        # Expanded as a shell does with a pattern, from the checkout.
         found = [str(next(paths.CHECKOUT.glob(word))) if "*" in word else word for word in words]
         codes.append(call(*found)[0])
     assert codes == said == [0, 4]

@@ -1,4 +1,4 @@
-"""Limits of the machine in one line, before anything starts; what it refuses later, too."""
+"""Limits of the machine are reported in one line before anything starts, and so are later refusals."""
 
 import errno
 import resource

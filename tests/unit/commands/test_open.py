@@ -14,7 +14,7 @@ from meshtrial.report import write_entry
 
 @pytest.fixture
 def reports(tmp_path, monkeypatch) -> Path:
-    """Three reports, written one after another, and what lies beside reports."""
+    """Make three reports, one after another, and other files beside them."""
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
         monkeypatch.delenv(name, raising=False)
     folder = tmp_path / "reports"

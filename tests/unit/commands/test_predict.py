@@ -35,7 +35,7 @@ def test_the_shop_is_predicted_for_every_treatment(tmp_path):
     assert len(treatments) == 6
     one = written["predictions"][treatments.index("sidecar+mtls")]
     assert one["proxies"] == 14
-    # A second at 500 rps is the most that a proxy below costs, and a request the least.
+    # A second at 500 rps is the most that a proxy below can cost, and one request the least.
     assert one["cores"]["value"] is None
     assert 0 < one["cores"]["low"] < one["cores"]["high"]
     assert one["month_requested"] == pytest.approx(14 * 730 * (0.04 * 0.1 + 0.005 * 0.125))

@@ -12,7 +12,7 @@ def test_a_page_names_no_folder_above_the_one_that_it_was_asked_from(tmp_path, m
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path if inside else tmp_path / "elsewhere")
     given = {}
-    # The notebook itself takes its time; what it is given is what its page shows.
+    # The real notebook takes long; its parameters determine what its page shows.
     monkeypatch.setattr(report, "run_notebook", lambda study, parameters, out, gate: given.update(parameters) or 0)
     assert meshtrial("report", folder) == (0, "", "")
     assert given == {"study_dir": named or str(folder), "measure": False}

@@ -1,4 +1,4 @@
-"""What surrounds a notebook that is run; going on without knowing the folder: the same parameters are the same plan."""
+"""Running a notebook, and resuming without a folder, because the same parameters give the same plan."""
 
 import dataclasses
 import datetime
@@ -48,7 +48,7 @@ def test_the_newest_of_this_very_plan_is_gone_on_with(root):
     StudyStore.create(root, plan(seed=2), {})
     assert begun(NAME, GIVEN) == {"study_dir": str(newest)}
     assert begun(NAME, GIVEN | {"blocks": 7}) == {}
-    # What was found is taken as it is: its parameters are those that were given.
+    # The found study is used unchanged: its parameters are the given ones.
     assert Trial(NAME, GIVEN | begun(NAME, GIVEN)).plan == first.plan
 
 
@@ -62,7 +62,7 @@ def test_a_drawn_seed_is_sealed_and_what_was_begun_with_it_is_gone_on_with(root)
     assert begun(NAME, unsaid) == begun(NAME, unsaid | {"seed": first.study.seed}) == {"study_dir": str(folder)}
     assert begun(NAME, unsaid | {"seed": second.study.seed}) == begun(NAME, unsaid | {"blocks": 7}) == {}
     assert Trial(NAME, unsaid | begun(NAME, unsaid)).plan == first
-    (folder / "plan.json").write_text("{")  # damaged: it cannot be gone on with, and stops nobody
+    (folder / "plan.json").write_text("{")  # damaged, so it cannot be resumed and blocks no other study
     assert begun(NAME, unsaid) == {}
 
 
@@ -121,7 +121,7 @@ def test_help_says_how_long_a_plan_takes_and_what_it_cannot_answer(given, root):
     assert (code, err) == (0, "")
     parameters, _, estimate = out.partition("\nWith these parameters\n")
     assert re.search(r"^  rps +0\.0 +requests ", parameters, re.M)
-    assert parameters.count("profile") == 2  # the parameter, and what 0 means, once for all
+    assert parameters.count("profile") == 2  # the parameter, and the meaning of 0 once for all
     length, *limits = estimate.splitlines()
     assert length.startswith(f"{NAME}: 40 runs, 4 treatments in 10 blocks; ")
     assert limits == [limit.sentence for limit in foreseen(built(NAME, rps=1000))]
@@ -151,7 +151,7 @@ def test_a_kernel_gets_what_the_machine_did_before_it_started(monkeypatch, tmp_p
 
 
 def test_a_kernel_is_reached_by_sockets_of_our_folder_where_their_names_fit(tmp_path):
-    """Ports that were free a second ago are not: nine reports at once lost one to another's kernel."""
+    """A port that was free a second ago may be taken: nine concurrent reports lost one to another's kernel."""
     private = tmp_path / "p"
     room = command.LONGEST_SOCKET - len(str(private / "kernel-ipc-5"))
     lengths = {"fits": 1 + room, "does not": 2 + room}
@@ -162,7 +162,7 @@ def test_a_kernel_is_reached_by_sockets_of_our_folder_where_their_names_fit(tmp_
 
 @pytest.fixture
 def first_session(root, make_record):
-    """A study after its first of two sessions, whose gap has not passed."""
+    """Return a study after the first of two sessions, during the gap."""
     store = StudyStore.create(root, plan(sessions=2, session_gap="1h"), {})
     ended = datetime.datetime.now(datetime.UTC).isoformat()
     for run in store.plan.runs:

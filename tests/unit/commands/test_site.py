@@ -31,7 +31,7 @@ def data():
 
 
 def reported(reports, data, stamp: str, **changes):
-    """A report with its entry, as a run leaves them."""
+    """Write a report with its entry, as a run does."""
     page = reports / f"{data.plan.study.name}-{stamp}.html"
     write_page(page, stamp, [Section("Provenance", (tables.provenance(data).html,))])
     write_entry(page, **{"study": data.plan.study.name, "status": "whole", "data": data} | changes)
@@ -76,11 +76,11 @@ def test_a_second_call_keeps_what_is_there_and_lists_it(reports, data, tmp_path)
     assert called(root, SAMPLE)[0] == 0
     address = re.search(r'href="\./(studies/[^"]+)index', (root / "index.html").read_text())
     assert address is not None
-    # The report is taken from the site, where nobody has it any more.
+    # The report comes from the site, because no other copy exists.
     shutil.rmtree(reports)
     code, out, _ = called(root, SAMPLE, "--base-url", "https://example.org")
     assert code == 0
-    # Nothing but the study and the index: no report is made.
+    # Only the study and the index: no report is made.
     assert [line.split()[0] for line in out.splitlines()] == [f"{root}/{address[1]}index.html", "site"]
     assert (root / address[1] / "report.html").is_file()
     assert f"<link>https://example.org/{address[1]}</link>" in (root / "feed.xml").read_text()

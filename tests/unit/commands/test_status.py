@@ -1,4 +1,4 @@
-"""The recorded studies, and the one that runs now with the time that it still takes."""
+"""Status lists the recorded studies, and the running study with its remaining time."""
 
 import fcntl
 import re
@@ -29,7 +29,7 @@ def store(small_plan, make_record, tmp_path, monkeypatch) -> StudyStore:
 
 def test_a_study_that_runs_says_so_and_until_when(store):
     with store.locked():
-        # With the day's name where the study would end after midnight.
+        # It names the day if the study would end after midnight.
         left = re.escape(str(store.path)) + r"  running, 1 of 6 blocks, .+ left, until about (\w+ )?\d\d:\d\d  "
         assert re.fullmatch(left + "3/18 runs, 0 attempts failed\n", status())
     assert status() == f"{store.path}  provisional, 1 of 6 blocks  3/18 runs, 0 attempts failed\n"

@@ -1,4 +1,4 @@
-"""`meshtrial verify`: every kind of damage is told, and what a crash left is none."""
+"""`meshtrial verify` reports every kind of damage, and accepts what a crash leaves."""
 
 import dataclasses
 import shutil
@@ -37,7 +37,7 @@ def verify(study: StudyStore) -> tuple[int, str]:
 
 
 def told(study: StudyStore) -> str:
-    """What is found wrong with it."""
+    """Return the problems that it finds."""
     code, err = verify(study)
     assert code == 1
     as_reviewed(*err.splitlines())
@@ -106,7 +106,7 @@ def test_a_run_that_the_plan_does_not_have_is_told(study, make_record):
 
 
 def again(folder, **changed) -> None:
-    """A record that is changed by somebody who makes its sums again."""
+    """Change a record and recompute its sums."""
     write_json(folder / "run.json", read_json(folder / "run.json") | changed)
     write_checksums(folder)
 

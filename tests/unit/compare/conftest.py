@@ -48,11 +48,11 @@ class Answer:
 
     @property
     def flat(self) -> str:
-        """What was printed, without its line breaks."""
+        """Return the output without its line breaks."""
         return " ".join(self.out.split())
 
     def warned(self, code: str) -> str:
-        """What the record's warnings of this code say, a line each; nothing where there is none."""
+        """Return the record's warnings of this code, one per line; empty if there are none."""
         told = [
             *self.record.get("warnings", ()),
             *(w for row in self.record.get("verdicts", ()) for w in row["warnings"]),
@@ -77,7 +77,7 @@ class Bench:
             self.write(f"{name}/run-{k}.json", result(p50, minute=start + step * k, **changes))
 
     def four(self, start: int = 1, **changes: Any) -> None:
-        """Four runs a side, completely apart; the changes are those of the second."""
+        """Write four completely separated runs per side, with the given changes in the second side."""
         self.treatment("none", [0.80, 0.81, 0.82, 0.83])
         self.treatment("istio", [1.00, 1.01, 1.02, 1.03], start=start, **changes)
 
@@ -89,7 +89,7 @@ class Bench:
         return answer if answer.code else replace(answer, record=json.loads(record.read_text()))
 
     def refused(self, *arguments: str) -> str:
-        """Why the command stops at bad usage, before it has printed anything."""
+        """Return the error of bad usage; nothing was printed before."""
         answer = self.compare(*arguments)
         assert (answer.code, answer.out) == (2, "")
         as_reviewed(*f"exit {answer.code}: {answer.err}".splitlines())
@@ -100,7 +100,7 @@ class Bench:
 
     def _call(self, *arguments: str) -> Answer:
         code, out, err = meshtrial(*arguments)
-        # The one phrase that no verdict may ever be.
+        # The one phrase that no verdict may contain.
         assert "no difference" not in out.lower()
         return Answer(code, out, err, {})
 
@@ -116,7 +116,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 @pytest.fixture
 def six(bench: Bench) -> Bench:
-    """Six runs a side, interleaved in time, completely apart."""
+    """Write six runs per side, interleaved in time and completely separated."""
     bench.treatment("none", [0.80, 0.81, 0.82, 0.83, 0.84, 0.85])
     bench.treatment("istio", [1.00, 1.01, 1.02, 1.03, 1.04, 1.05], start=1)
     return bench

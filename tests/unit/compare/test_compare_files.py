@@ -27,7 +27,7 @@ def test_six_a_side_completely_apart(six):
     assert record["smallest_p"] == {"istio": pytest.approx(2 / 924)}
     assert "slower (material)" in answer.out
     assert "widened" in answer.flat
-    # Every file says when its run began, and the runs took turns: nothing is wrong with their order.
+    # Every file has the start of its run, and treatments alternated, so there is no warning about the order.
     assert not any(answer.warned(code) for code in ("order-unknown", "sequential-order", "mostly-before"))
     assert max(len(line) for line in answer.out.splitlines()) <= 100
 
@@ -51,7 +51,7 @@ def test_one_file_against_one_file_is_refused_even_by_force(bench):
         bench.refused(*BOTH, *more)
 
 
-# What can be wrong with a result or a log: tests of load/result and load/accesslog.
+# Invalid results and logs are tested with load/result and load/accesslog.
 
 
 def test_a_pattern_without_files(six):
@@ -67,7 +67,7 @@ def test_a_name_that_is_there_is_no_pattern(bench, folder):
     for k, level in enumerate((0.80, 0.81, 0.82, 0.83)):
         bench.treatment(f"{folder}/{k}/none", [level], start=4 * k)
         bench.treatment(f"{folder}/{k}/istio {folder}", [level + 0.2], start=4 * k + 1)
-        # What the name would match if it were a pattern.
+        # A file that the name would match if it were a pattern.
         bench.write(f"bracket 1/{k}/none/run-1.json", "nothing")
         bench.write(f"axb/{k}/none/run-1.json", "nothing")
     inside = [
@@ -148,7 +148,8 @@ def test_most_of_one_treatment_before_the_other_is_said(bench, make_result):
 
 
 def test_a_drift_is_no_noise_where_one_treatment_ran_mostly_before_the_other(bench):
-    # One run every two minutes, each slower than the last; the second treatment begins in the middle of the first.
+    # One run every two minutes, each slower than the previous one; the second treatment starts in the middle of the
+    # first.
     bench.treatment("none", [0.80 + k / 100 for k in range(12)])
     bench.treatment("istio", [0.83 + k / 100 for k in range(12)], start=7)
     answer = bench.compare(*BOTH)
@@ -198,7 +199,7 @@ def test_nighthawk_counts_as_strings(bench, make_result):
 
 
 def access_logs(bench, apart_ns: int) -> None:
-    """Four a side, one after another by this much."""
+    """Four runs per side, this far apart."""
     for begin, (treatment, latency) in enumerate((("none", 0.001), ("istio", 0.002))):
         for k in range(4):
             request = {"latency": latency + k * 1e-5, "thread": 0, "ok": True}
@@ -300,7 +301,7 @@ def test_nothing_is_called_within_the_buckets(bench):
     bench.treatment("none", [10.0, 10.1, 10.2, 10.3, 10.0, 10.15], bucket_ms=1)
     bench.treatment("istio", [10.4, 10.5, 10.6, 10.7, 10.45, 10.55], start=1, bucket_ms=1)
     (row,) = bench.compare(*BOTH, "--margin", "p50=8%").record["verdicts"]
-    assert row["p"] <= 0.05  # the numbers differ; what they are of need not
+    assert row["p"] <= 0.05  # the numbers differ, but not necessarily what they measure
     assert row["sentence"] == "inconclusive (the buckets are too coarse to tell)"
     assert row["ci_low"] < 1 < row["ci_high"]
     assert row["ci_high"] > 1.2
@@ -344,7 +345,7 @@ def test_an_interval_without_ends_is_said_to_be_one(bench, make_result):
 
 
 def test_medians_that_point_the_other_way_are_explained(bench):
-    # Two kinds of runs a side. Most pairs of runs are a tenth faster, and the median run is three times slower.
+    # Two kinds of runs a side. Most pairs of runs are a tenth faster, but the typical run is three times slower.
     bench.treatment("none", [10, 11, 12, 40, 41])
     bench.treatment("istio", [9, 9.5, 36, 37, 38], start=1)
     answer = bench.compare(*BOTH)

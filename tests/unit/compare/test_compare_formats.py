@@ -1,4 +1,4 @@
-"""`meshtrial compare` on files of other load generators, through the command line: what is judged, told and refused."""
+"""`meshtrial compare` on files of other load generators, through the command line: verdicts, warnings and refusals."""
 
 import json
 import re
@@ -15,7 +15,7 @@ HIGH = [1.00, 1.01, 1.02, 1.03, 1.04, 1.05]
 
 
 def wrk2(p50_ms: float, failed: int = 0) -> str:
-    """The text with another p50; its spectrum and its mean follow."""
+    """Return the text with another p50; its spectrum and its mean change with it."""
     text = (FIXTURES / "wrk2.txt").read_text().replace("responses: 234", f"responses: {failed}")
     text = re.sub(r"(?m)^ +(\d+\.\d{3})(?= +[01]\.\d{6} )", lambda row: f"{float(row[1]) * p50_ms / 1.099:12.3f}", text)
     return text.replace("1.177,", f"{p50_ms:.3f},")
@@ -31,7 +31,7 @@ def k6(p50_ms: float, **more: Any) -> str:
 
 
 def vegeta(p50_ms: float, minute: int) -> str:
-    """Requests all of one latency, but for the first."""
+    """Requests with equal latencies, except for the first."""
     lines = []
     for k in range(40):
         latency = round(p50_ms * 1e6) + k
@@ -123,7 +123,7 @@ def test_the_order_is_checked_where_files_say_when_they_began(bench):
     assert "start-unknown" not in answer.out
     paired = bench.compare(*ASKED[:-4], "--metrics", "p50", "--sample-floor", "1", "--pair-by", "order")
     assert paired.warned("fixed-order").startswith("in each of 6 pairs none ran before istio")
-    # Every run slower than the last, the treatments in turn.
+    # Every run is slower than the previous one, and treatments alternate.
     for k, level in enumerate([0.8, 0.9, 1.0, 1.1, 1.2, 1.3]):
         bench.write(f"none/{k}", vegeta(level, 2 * k))
         bench.write(f"istio/{k}", vegeta(level + 0.05, 2 * k + 1))
@@ -140,7 +140,7 @@ def test_pairs_by_the_attacks_name(bench):
 
 
 def test_nothing_is_called_within_the_digits_that_a_tool_prints(bench):
-    # 0.5 and 0.6 ms, each known to 0.1 ms: what lies between them may be the digits alone.
+    # 0.5 and 0.6 ms, each known to 0.1 ms, so rounding alone may explain the difference.
     for k in range(6):
         bench.write(f"none/{k}.txt", hey("0.0005").replace("199.6800", f"199.68{k:02d}"))
         bench.write(f"istio/{k}.txt", hey("0.0006").replace("199.6800", f"199.69{k:02d}"))

@@ -1,4 +1,4 @@
-"""Pairs, and generators that are one run."""
+"""Pairs of runs, and several generators as one run."""
 
 import pytest
 from refused import missing
@@ -41,7 +41,7 @@ def test_pairs_by_label(bench, make_result):
 
 
 def test_order_is_that_of_the_starts(bench, make_result):
-    # Named against the order in which they ran.
+    # The names are in another order than the runs.
     for name, minute, p50 in (("a", 30, 0.83), ("b", 20, 0.82), ("c", 10, 0.81)):
         bench.write(f"none/{name}.json", make_result(p50, minute=minute))
         bench.write(f"istio/{name}.json", make_result(p50 + 0.2, minute=minute + 1))
@@ -55,7 +55,7 @@ def test_pairs_in_which_one_treatment_always_ran_first_are_said(bench):
     bench.treatment("istio", [0.90, 0.91, 0.92, 0.93, 0.94, 0.95], start=1)
     answer = bench.compare(*BOTH, "--pair-by", "order")
     assert missing(answer.warned("fixed-order"), [6, "none", "istio"]) == []
-    # One pair the other way round, and it is an order that may have been drawn.
+    # With one pair reversed, the order may have been drawn at random.
     data = bench.read("istio/run-3.json") | {"StartTime": "2026-11-21T02:05:30Z"}
     bench.write("istio/run-3.json", data)
     bench.write("none/run-3.json", bench.read("none/run-3.json") | {"StartTime": "2026-11-21T02:06:30Z"})
@@ -88,7 +88,7 @@ def test_generators_of_one_run_are_pooled(bench, make_result):
             for name, counts in (("g1", (300, 0, 0)), ("g2", (0, 0, 300))):
                 minute = run + 10 * (treatment == "istio")
                 data = make_result(1, minute=minute, DurationHistogram=histogram(0.001, counts), RetCodes={"200": 300})
-                # Make the files different without changing what they say.
+                # Change the files' bytes without changing their content.
                 bench.write(f"{treatment}/{run}/{name}.json", data | {"Labels": f"{treatment} {run} {name}"})
     both = ("--baseline", "none=none/*/*.json", "--treatment", "istio=istio/*/*.json")
     arguments = (*both, "--merge", "--metrics", "p75")

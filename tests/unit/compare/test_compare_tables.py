@@ -33,7 +33,7 @@ def test_blocks_pair(bench):
     assert row["response"] == "latency_p50_s"
     assert row["baseline_value"] == pytest.approx(1.35e-3)  # ms became seconds
     assert record["pairing"] == "paired by the table's blocks"
-    assert "widened" not in answer.out  # its values are known to all their digits
+    assert "widened" not in answer.out  # its values are exact
 
 
 def test_without_blocks_unpaired(bench):
@@ -198,9 +198,9 @@ def test_a_short_row_is_filled_and_columns_without_a_name_are_counted():
 @pytest.mark.parametrize(
     ("separator", "written", "taken"),
     [
-        (";", ["1,200", "1,500"], ["1.200", "1.500"]),  # who separates by semicolons has decimal commas
+        (";", ["1,200", "1,500"], ["1.200", "1.500"]),  # with semicolons as separators, commas are decimal
         (";", ["1,2E-03", "-,5"], ["1.2E-03", "-.5"]),
-        ("\t", ["1,200", "1,25"], ["1.200", "1.25"]),  # 1,25 is no number of thousands
+        ("\t", ["1,200", "1,25"], ["1.200", "1.25"]),  # 1,25 is not a thousands separator
         ("\t", ["0,200", "1,500"], ["0.200", "1.500"]),  # nor is 0,200
         ("\t", ["1,200", "1,500"], None),
         (";", ["1,200", "1.5"], None),

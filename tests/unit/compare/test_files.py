@@ -15,7 +15,7 @@ ASKED = ("--baseline", "none=none/*/*", "--treatment", "istio=istio/*/*", "--mer
 
 
 def scaled(factor: float) -> str:
-    """wrk2's text with every latency of its spectrum and below it so many times as large, and nothing failed."""
+    """Return wrk2's text with all latencies and the spectrum below it scaled, and no failures."""
     text = (FIXTURES / "wrk2.txt").read_text().replace("  Non-2xx or 3xx responses: 234\n", "")
     row, foot = r"(?m)^( +)(\d+\.\d{3})(?= +[01]\.\d{6} )", r"(?<=\[)(Mean +|Max +)= +(\d+\.\d{3})"
     text = re.sub(row, lambda match: f"{match[1]}{float(match[2]) * factor:.3f}", text)
@@ -24,7 +24,7 @@ def scaled(factor: float) -> str:
 
 
 def write_runs(bench, form):
-    """Two runs a treatment, each of three generators."""
+    """Write two runs per treatment, each from three generators."""
     for treatment, run in ((name, k) for name in ("none", "istio") for k in range(2)):
         for pod in range(3):
             bench.write(f"{treatment}/{run}/{pod}", form(treatment, run, pod))
@@ -40,7 +40,7 @@ def test_three_load_pods_of_wrk2_are_one_run(bench):
     assert [len(run["files"]) for run in runs] == [3] * 4
     responses, bounds, load = runs[0]["responses"], runs[0]["bounds"], runs[0]["load"]
     # Of 1794 requests 897 took at most the median. At most 572 and 300 of the first two pods took up to 2.198 ms (1.099
-    # doubled), and none of the third; at least 572 and 329 took up to 2.312 ms. A mean of the three p50 is 8.4 ms.
+    # doubled), and none of the third; at least 572 and 329 took up to 2.312 ms. The mean of the three p50 is 8.4 ms.
     assert 2.198e-3 < responses["latency_p50_s"] < 2.312e-3
     assert bounds["latency_p50_s"] == pytest.approx(0.114e-3)
     # 179.4 took longer than p90, of the slowest pod alone: its p70, of 418.6 requests, is between 25.1 and 26.46 ms.
@@ -144,5 +144,5 @@ def test_what_k6_dropped_is_a_share_of_all_generators(tmp_path):
     )
     (tmp_path / "a").write_text(text)
     (tmp_path / "b").write_text(text + dropped + "\n")
-    # The one made all of its iterations and the other half of them: of three times as many two.
+    # One made all of its iterations, the other half: together, two of every three.
     assert merged_run("none", [tmp_path / "a", tmp_path / "b"], 1.0).settings.sent_share == pytest.approx(2 / 3)

@@ -1,4 +1,4 @@
-"""The design files that stand for published studies are accepted, and mean what they say."""
+"""The designs of published studies are accepted, and have the meaning that they claim."""
 
 import re
 from pathlib import Path
@@ -32,7 +32,7 @@ def design(name: str, *pairs: str) -> Study:
 
 
 def options_of(path: Path) -> KubernetesOptions:
-    """The options that a design's comments ask for in the cluster file."""
+    """Return the options that a design's comments require in the cluster file."""
     lines = re.search(r"(?m)^#\s+(meshes: .+)$", path.read_text())
     return KubernetesOptions(**(yaml.safe_load(lines[1]) if lines else {}))
 
@@ -79,7 +79,7 @@ def test_a_design_for_a_cluster_can_be_deployed(path):
 
 def test_the_details_article_on_a_cluster():
     local, cluster = design("ambient_vs_no_mesh-details"), design("ambient_vs_no_mesh-details-cluster")
-    # As on one machine, but for the copies, of which the article had two.
+    # As on one machine, except for the copies: the article had two.
     assert [load.label for load in cluster.loads] == [f"{load.label}-2x" for load in local.loads]
     assert Contrast("istio-ambient@details-nodelay", "none@details-nodelay") in cluster.all_contrasts()
 
@@ -175,7 +175,7 @@ def test_installations_that_differ_are_each_verified_to_be_what_its_name_says(na
 
 
 def test_a_design_is_named_with_or_without_its_study():
-    assert len(designs()) == 2 * len(DESIGNS)  # no name stands for two
+    assert len(designs()) == 2 * len(DESIGNS)  # no two have the same name
     for path in DESIGNS:
         study, _, name = path.stem.partition("-")
         assert chosen(path.stem, None) == chosen(name, None) == (study, path)

@@ -1,4 +1,4 @@
-"""What a plan cannot answer is known before its first run, with what would make it possible."""
+"""Questions that a plan cannot answer are reported before its first run, with what would make them answerable."""
 
 import json
 from dataclasses import replace
@@ -30,7 +30,7 @@ def test_a_study_as_it_comes_can_answer_what_it_asks(name, profile):
     for backend in backends:
         study = built(name, profile=profile, backend=backend)
         found = [(limit.about, limit.loads, limit.instead) for limit in limits(study)]
-        # Beside fast rates a slow one is meant to be there, of which there is a median and no p99.
+        # A slow rate beside fast ones is intended: it has a median and no p99.
         slow = [(P99, ("20rps-10c", "200rps-10c"), "")] if (name, profile) == ("mesh_comparison", "standard") else []
         assert found == slow
         assert INSTEAD not in study.options
@@ -43,7 +43,7 @@ def test_a_percentile_that_no_load_can_report_gives_way_to_the_highest_that_one_
     assert (limit.kind, limit.about, limit.loads, limit.instead) == ("percentile", P99, ("1000rps-10c",), P95)
     assert (limit.planned, limit.needed, limit.remedy) == (5100, 10_000, "duration_s=11")
     as_reviewed(limit.sentence)
-    # It is sealed, and read from what was sealed.
+    # It is sealed, and read back from the sealed plan.
     data = json.loads(json.dumps(make_plan(study).to_dict()))
     assert data["study"]["options"][INSTEAD] == {P99: P95}
     assert foreseen(Plan.from_dict(data).study) == (limit,)
@@ -90,12 +90,12 @@ def test_one_load_that_can_report_it_is_enough_and_the_others_are_told():
     ("name", "given", "about", "planned", "remedy"),
     [
         (AMBIENT, {"rps": 1000, "slices": 1}, P99, 5100, "duration_s=11"),
-        (AMBIENT, {"ramp": 5}, P99, 6120, "duration_s=9"),  # in the mean three fifths of the rate
+        (AMBIENT, {"ramp": 5}, P99, 6120, "duration_s=9"),  # on average three fifths of the rate
         (AMBIENT, {"protocol": "mixed", "primary": "latency_http_p99_s"}, "latency_http_p99_s", 5100, "duration_s=11"),
         (AMBIENT, {"primary": "latency_corrected_p999_s"}, "latency_corrected_p999_s", 10_200, "duration_s=51"),
         # Not in a day.
         (AMBIENT, {"primary": "p99", "rps": 0.1, "connections": "1", "slices": 1, "duration_s": 30}, P99, 3, "rps=337"),
-        ("rollout", {"rps": 300}, "latency_restart_window_p90_s", 750, "duration_s=7"),  # of which half is around it
+        ("rollout", {"rps": 300}, "latency_restart_window_p90_s", 750, "duration_s=7"),  # half of which is around it
         ("rollout", {"around_s": 1.0}, "latency_restart_window_p90_s", 500, "rps=1011"),
         ("scale_out", {"profile": "standard", "duration_s": 5}, "latency_net_p99_s", 1000, "duration_s=51"),
         ("propagation", {"primary": "p99"}, P99, 2600, "rps=1555"),
@@ -108,7 +108,7 @@ def test_the_remedy_makes_it_possible_with_as_many_failures_as_a_run_may_have(na
     mended = built(name, **{**given, parameter: int(value)})
     assert about in mended.primary
     assert limits(mended, "percentile") == []
-    # A hundredth of the requests may fail and is no latency then.
+    # A hundredth of the requests may fail, and then has no latency.
     share = 1 - mended.gates.error_ratio
     assert limits(replace(mended, gates=replace(mended.gates, sample_floor=100 / share)), "percentile") == []
 
@@ -204,7 +204,7 @@ def test_a_rate_that_was_not_held_here_is_told():
 @pytest.mark.parametrize(
     ("rps", "other", "told"),
     [
-        (2001.0, {}, False),  # a higher rate was not held, which says nothing of this one
+        (2001.0, {}, False),  # a higher rate was not held, which is no evidence for this one
         (1500.0, {}, True),
         (1500.0, {"payload_bytes": 100}, False),
         (1500.0, {"keepalive": False}, False),
@@ -215,7 +215,7 @@ def test_only_what_asked_the_same_tells_of_a_rate(rps, other, told):
     study = built(AMBIENT)
     found = foreseen(study, [unheld(study, rps=rps, load=replace(study.loads[0], **other))])
     assert [limit.kind for limit in found] == ["rate"] * told
-    # A search takes the connections that it needs.
+    # A search uses as many connections as it needs.
     search = CapacitySearch.like(study.loads[0], connections=4)
     assert [limit.kind for limit in foreseen(study, [unheld(study, rps=1500.0, load=search)])] == ["rate"]
     for closed in ({"closed_loop": True}, {"ramp": 3}):

@@ -1,4 +1,4 @@
-"""Systems that are drawn from a seed: trees whose rates follow from the calls, the same for the same seed."""
+"""Systems drawn from a seed: trees with consistent rates, equal for equal seeds."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

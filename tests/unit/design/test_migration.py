@@ -1,4 +1,4 @@
-"""Plans and records of schema 1: read as what they were, with today's names, under the seal that they have."""
+"""Plans and records of schema 1 keep their meaning and seal, with today's names."""
 
 import json
 import tarfile
@@ -25,12 +25,12 @@ KINDS = {
     "rollout": {RestartUnderLoad},
     "scale_out": {FixedRate},
 }
-# Of the fields that not every kind has; else 0, false or empty.
+# Fields that not every kind has; otherwise 0, false or empty.
 NEUTRAL = {"slices": 1, "arrivals": "uniform"}
 
 
 def recorded_in(sample: Path, name: str) -> dict[str, Any]:
-    """The content of the first file of this name."""
+    """Return the content of the first file with this name."""
     if sample.is_dir():
         return json.loads(min(sample.rglob(name)).read_text())
     with tarfile.open(sample) as packed:
@@ -50,7 +50,7 @@ def test_a_recorded_plan_keeps_its_seal_its_loads_and_its_order(sample):
     assert [run.run_id for run in plan.runs] == [run["run_id"] for run in recorded["runs"]]
     for load, was in zip(plan.study.loads, recorded["study"]["loads"], strict=True):
         now = load.to_dict() | {"ramp": getattr(load, "steps", 0), "search": isinstance(load, CapacitySearch)}
-        # What a kind does not have, every load had at the value that meant as much.
+        # A missing field of a kind gets the value that meant the same.
         assert {name: json.loads(json.dumps(now.get(name, NEUTRAL.get(name, 0)))) for name in was} == {
             name: value or 0 if name not in now else value for name, value in was.items()
         }

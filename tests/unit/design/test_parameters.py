@@ -134,7 +134,7 @@ def test_lines_of_the_parameters_cell_that_have_their_default_leave_the_setting_
     exec(injected, names)
     given = given_in_notebook([cell, injected], names, TAKEN)
     read = TAKEN.read(with_design(given))
-    # The cell's own change wins, and so does what papermill injects, though it is the default.
+    # A change in the cell wins, and so does an injected value, although it is the default.
     assert (read.blocks, read.rps, read.headers, read.treatments) == (4, 0.0, 3, "none,sidecar")
 
 

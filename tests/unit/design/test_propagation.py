@@ -1,4 +1,4 @@
-"""The study of changes: how its parameters become turns of one load, and what is refused before anything runs."""
+"""The study of changes: its parameters give turns of one load, and impossible ones are refused before a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_run_is_as_long_as_its_turns_quiet_and_under_churn():
     study = propagation(changes="weight,endpoints", change_every_s=0.5, cycles=3)
     quiet, disturbed = study.loads
     assert quiet.changes == ("weight", "endpoints")
-    # Twelve changes half a second apart, and as long behind the last of them.
+    # Twelve changes half a second apart, and half a second after the last one.
     assert quiet.duration_s == 6.5
     assert (quiet.churn_per_min, disturbed.churn_per_min) == (0, 600)
     assert (quiet.label, disturbed.label) == ("400rps-8c-close", "400rps-8c-close-churn600")

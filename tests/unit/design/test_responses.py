@@ -1,4 +1,4 @@
-"""The registry of responses, the names they go by, and what a further percentile takes."""
+"""The registry of responses, their names, and what a further percentile requires."""
 
 import importlib.util
 import sys

@@ -1,4 +1,4 @@
-"""The study of restarts: what is compared with what, and what is refused before anything runs."""
+"""The study of restarts: its contrasts, and what it refuses before a run."""
 
 import functools
 

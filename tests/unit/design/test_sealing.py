@@ -1,4 +1,4 @@
-"""A plan holds what a cluster file says, and no path of the machine that it was sealed on."""
+"""A plan contains a cluster file's options, and no path of the machine on which it was sealed."""
 
 import hashlib
 import json
@@ -47,7 +47,7 @@ def test_the_content_of_a_cluster_file_is_sealed_without_paths_and_secrets(file:
     parameters = sealed["study"]["options"]["parameters"]
     assert [parameters[name] for name in ("cluster_file", "kubeconfig", "context")] == ["cluster.yaml", "", ""]
     assert Plan.from_dict(sealed).sha256 == plan.sha256
-    # The study that is run knows where its files are.
+    # The study that runs has the paths of its files.
     assert plan.study.parameters["cluster_file"] == str(file)
 
 

@@ -1,4 +1,4 @@
-"""Studies whose runs have responses that a test knows, without a record beside their table."""
+"""Studies whose runs have responses that a test sets, without other records."""
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ from meshtrial.records.tables import Inclusion
 
 
 def planned(name: str, **given: object) -> Plan:
-    """The plan of a study that can be run, at these parameters."""
+    """Return the plan of a runnable study with these parameters."""
     return make_plan(built(name, **given))
 
 
@@ -24,7 +24,7 @@ def study_of(
     included: Callable[[PlannedRun], bool] = lambda run: True,
     runs: Iterable[RunRecord] = (),
 ) -> StudyData:
-    """What each run of the plan gave, asked in the order of the plan."""
+    """Return the responses of each run, called in the order of the plan."""
     rows = [
         (
             *(run.run_id, run.load, run.repetition, run.position, run.sequence, run.treatment, "echo", 1, 0.0),
@@ -37,7 +37,7 @@ def study_of(
 
 
 def rows_of(data: StudyData) -> list[VerdictRow]:
-    """The verdicts at its first load, of which every block takes part."""
+    """Return the verdicts at its first load, over all blocks."""
     study = data.plan.study
     every = Inclusion({}, tuple(range(1, study.blocks + 1)), {}, {}, ())
     return LoadFamilies(data.plan, data.table, study.loads[0].label, every, study.alpha).verdict_rows()

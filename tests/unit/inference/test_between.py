@@ -1,4 +1,4 @@
-"""Studies against each other: what agrees, what differs, and that a day is a unit of its own."""
+"""Comparing studies: agreement, differences, and the day as a unit."""
 
 import json
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from meshtrial.records.tables import runs_table
 from meshtrial.report.tables.between import between as table
 from meshtrial.vocabulary import VerdictLabel
 
-# p50 and CPU per request: what each adds to 0.11 ms and 22 us.
+# p50 and CPU per request: what each treatment adds to 0.11 ms and 22 us.
 ADDED = {"none": (0, 0), "none-aa": (0, 0), "node-proxy": (1.2e-4, 68e-6), "sidecar+mtls": (4.1e-4, 240e-6)}
 PRIMARY = ("latency_p50_s", "path_cpu_s_per_request")
 LOAD = FixedRate(2000, 10, 6.0)
@@ -31,7 +31,7 @@ LOAD = FixedRate(2000, 10, 6.0)
 
 @pytest.fixture(scope="module")
 def days(make_study, make_record) -> Callable[..., list[StudyData]]:
-    """Studies that differ in nothing but their seed, each made once: they are only read."""
+    """Return studies that differ only in their seed, each made once; tests must not change them."""
 
     @cache
     def day(seed: int, load: Load) -> StudyData:
@@ -50,7 +50,7 @@ def days(make_study, make_record) -> Callable[..., list[StudyData]]:
 
 
 def slower(data: StudyData, factor: float, treatments: tuple[str, ...] = ()) -> StudyData:
-    """The same with another p50: of some treatments, or of all."""
+    """Return the study with another p50, of some treatments or of all."""
     mine = pl.col("response") == "latency_p50_s"
     if treatments:
         mine &= pl.col("treatment").is_in(treatments)
@@ -77,7 +77,7 @@ def test_a_day_that_changes_a_treatment_differs_and_one_that_changes_all_does_no
     assert of(found, "node-proxy").word(result) == "differ"
     assert result.comparison is not None
     assert result.comparison.effect.estimate == pytest.approx(1.4, rel=0.03)
-    # A slower machine cancels in the ratio; the baseline's own level tells of it.
+    # A slower machine cancels in the ratio; the baseline's own level shows it.
     found = between.compare([first, slower(second, 1.4)])
     (result,) = of(found, "node-proxy").against_first
     assert of(found, "node-proxy").word(result) == "agree within the margin"
@@ -90,7 +90,7 @@ def test_two_days_are_never_as_strong_as_one_study(days):
     assert one.over_days is not None
     within = 1.96 * min(effect.error for effect in one.effects)
     assert np.log(one.over_days.high / one.over_days.low) / 2 > within
-    # Where days differ by much, the interval says so: here it holds no effect at all as well.
+    # If days differ a lot, the interval shows it: here it includes no effect too.
     first, second = days(3, 4)
     far = of(between.compare([first, slower(second, 1.5, ("sidecar+mtls",))]), "sidecar+mtls")
     assert far.over_days is not None

@@ -1,4 +1,4 @@
-"""Parts added up within a block, and what is left of the whole."""
+"""The parts of a block are added, and the remainder of the whole is computed."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from meshtrial.inference.decomposition import decompose
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import tables
 
-# Milliseconds that each adds, and what all at once cost beyond that.
+# Milliseconds that each part adds, and what all together cost beyond that.
 ADDS = {"none": 0.1, "tcp-pair": 0.1, "sidecar": 0.2, "mtls": 0.05, "jwt": 0.08, "observability": 0.12}
 TOGETHER = 0.1
 
@@ -30,7 +30,7 @@ def recorded(make_record, noise: float = 0.002, lost: tuple[int, str] | None = N
     plan, rng = planned("decomposition"), np.random.default_rng(5)
 
     def p50(run: PlannedRun) -> dict[str, float]:
-        machine = 0.3 * run.repetition  # the same for all of a block, and not small
+        machine = 0.3 * run.repetition  # the same for the whole block, and not small
         surplus_ms = surplus if run.treatment.count("+") > 1 else 0.0
         return {"latency_p50_s": (truth(run.treatment) + surplus_ms + machine + rng.normal(0, noise)) / 1e3}
 

@@ -1,4 +1,4 @@
-"""What the records say of the versions that ran."""
+"""Which versions the records prove."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ def record(small_plan: Plan, make_record) -> RunRecord:
 
 
 def runs(record: RunRecord, **versions: dict[str, str]) -> list[RunRecord]:
-    """Two runs of each treatment, with what they recorded."""
+    """Two runs of each treatment, with their recorded versions."""
     return [replace(record, treatment=name, versions=told) for name, told in versions.items() for _ in range(2)]
 
 
@@ -36,7 +36,7 @@ def test_two_versions_on_purpose_are_no_warning(record: RunRecord):
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [
-        # A mesh's version is as it is declared, so it is no evidence.
+        # A mesh's version is only declared, so it is no evidence.
         (IMAGE | {"mesh istio@a": "1.30"}, IMAGE | {"mesh istio@b": "1.31"}, True),
         (IMAGE | {"values istiod": "sha256:1"}, IMAGE | {"values istiod": "sha256:2"}, False),
         (IMAGE | {"chart istiod": "1.30 (sha256:1)"}, IMAGE, False),

@@ -1,4 +1,4 @@
-"""How what is added grows with the level of the block, on studies whose cost is constant or proportional."""
+"""How the added amount grows with the block's level, in studies with constant or proportional cost."""
 
 from pathlib import Path
 

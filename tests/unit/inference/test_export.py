@@ -1,4 +1,4 @@
-"""Exports are whole, read back by other programs' own parsers, and described by the published schema."""
+"""Exports are complete, other programs' parsers read them, and the published schema describes them."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""A gate fires on the words it was given, on primary contrasts alone, and passes nothing that has no verdict."""
+"""A gate fires on its rules, for primary contrasts only, and does not pass a study without verdicts."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +25,7 @@ ONE = (DeclaredContrast("l", P50, "t", "none"),)
 @pytest.fixture
 def outcome(make_row):
     def run(*verdicts, fail_on=(), require=(), alpha=0.05, **changes):
-        """A gate over treatments t0, t1, ... with these verdicts, each a word or a word with its qualifier."""
+        """A gate over treatments t0, t1, ... with these verdicts, each with or without a qualifier."""
         rows, declared = [], []
         for place, verdict in enumerate(verdicts):
             word, _, qualifier = verdict.partition(":")
@@ -106,7 +106,7 @@ def test_twin_and_exploratory_rows_have_no_say(make_row, other):
     rows = [make_row(verdict="equivalent"), make_row(verdict="slower", **other)]
     assert not judge(rows, ONE, read_rules(["slower"]), 0.05).fired
     assert not judge(rows, ONE, read_rules(require=["equivalent"]), 0.05).fired
-    # Nor do they stand in for a primary row that is missing.
+    # Nor do they replace a missing primary row.
     assert judge([make_row(verdict="equivalent", **other)], ONE, read_rules(require=["equivalent"]), 0.05).fired
 
 
@@ -171,7 +171,7 @@ def test_every_primary_contrast_of_a_plan_is_asked_for(make_study):
     ],
 )
 def test_the_bound_on_false_alarms_counts_families_and_directions(responses, rules, bound):
-    """Half of alpha a direction and family, whatever the number of treatments."""
+    """Half of alpha per direction and family, for any number of treatments."""
     declared = [DeclaredContrast("l", one, treatment, "none") for one in responses for treatment in ("a", "b")]
     assert judge([], declared, read_rules(rules), 0.05).false_alarms == pytest.approx(bound)
     twice = [*declared, *(replace(one, load="other") for one in declared)]
@@ -185,7 +185,7 @@ FAILED = "2.00% of the requests failed (503: 12, time-out: 3); see the component
 
 @pytest.fixture
 def recorded(make_study, make_record, make_row):
-    """A study whose runs failed as is said of their blocks and treatments, with rows of these verdicts."""
+    """A study with failures in the given blocks and treatments, and rows of these verdicts."""
 
     def made(failed, words=(VerdictLabel.SLOWER,), rates=(100,)) -> StudyData:
         plan = make_plan(
@@ -259,7 +259,7 @@ def test_where_every_block_is_excluded_no_verdict_uses_one(recorded):
         ((VerdictLabel.INVALID,), True, False),
         ((VerdictLabel.INVALID,), False, False),
         ((VerdictLabel.PROVISIONAL, VerdictLabel.INVALID), True, False),
-        ((VerdictLabel.PROVISIONAL,), False, True),  # a look at an unfinished study owes nothing
+        ((VerdictLabel.PROVISIONAL,), False, True),  # an interim look at an unfinished study needs no verdict
         ((), True, False),
     ],
 )

@@ -1,4 +1,4 @@
-"""A series of studies: a change of one treatment is marked there only, and programs read the series."""
+"""A series of studies: a change of one treatment is marked only there, and programs can read the series."""
 
 import math
 

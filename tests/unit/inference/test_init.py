@@ -1,4 +1,4 @@
-"""What a whole study may say: nothing before its plan is through."""
+"""Results of a whole study: none before its plan is complete."""
 
 import dataclasses
 
@@ -14,7 +14,7 @@ LEVEL = {"none": 1.0, "none-aa": 1.0, "node-proxy": 3.0}
 
 
 def recorded(plan: Plan, make_record, blocks: int) -> list[RunRecord]:
-    """The first blocks of a study whose only effect could not be larger."""
+    """The first blocks of a study whose effect is as large as possible."""
     rng = np.random.default_rng(1)
     return [
         make_record(plan, run, {"latency_p50_s": 0.001 * LEVEL[run.treatment] * float(np.exp(rng.normal(0, 0.01)))})
@@ -35,7 +35,7 @@ def test_an_unfinished_study_has_no_verdict_and_says_how_far_it_is(make_study, m
         ("provisional", "9 of 10 blocks", "provisional (9 of 10 blocks)", None)
     }
     assert all(row.ratio is not None for row in early)  # numbers are shown; what they mean is not
-    # A block that is not whole does not finish it.
+    # An incomplete block does not finish it.
     assert {verdict for verdict, _ in said(plan, recorded(plan, make_record, 10)[:-1])} == {"provisional"}
 
 
@@ -43,7 +43,7 @@ def test_an_unfinished_study_has_no_verdict_and_says_how_far_it_is(make_study, m
 def test_between_two_looks_there_is_none(make_study, make_record, blocks, verdict):
     plan = make_plan(make_study(blocks=16, stopping=stats.TwoLooks().to_dict()))
     records = recorded(plan, make_record, blocks)
-    if blocks == 12:  # the first look found something open: a twin that wandered
+    if blocks == 12:  # the first look left a contrast open: the twin varied
         records = [
             dataclasses.replace(r, responses={"latency_p50_s": 0.001 * (1 + 0.05 * r.repetition)})
             if r.treatment == "node-proxy"

@@ -1,4 +1,4 @@
-"""More generators under the same load: found where they change what is measured, equivalent where they do not."""
+"""More generators under the same load: an effect is found if they change the measurement, else equivalence."""
 
 from dataclasses import replace
 

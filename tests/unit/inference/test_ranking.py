@@ -1,4 +1,4 @@
-"""Places from pairs: what was shown bounds them, what was not leaves them open; and what none of has no pair."""
+"""Places from pairs: significant pairs limit them, others leave them open, and inapplicable pairs do not exist."""
 
 from dataclasses import replace
 
@@ -63,14 +63,14 @@ def test_six_blocks_place_four_meshes(data):
 
 
 def test_every_order_that_the_pairs_allow_lies_within_the_places(data):
-    # The true order is one of them.
+    # The true order is one of the possible ones.
     truth = sorted(MESHES, key=lambda mesh: MESHES[mesh])
     for place in rankings(data)[0].places:
         assert place.best <= truth.index(place.treatment) + 1 <= place.worst
 
 
 def test_of_a_level_more_is_better(data):
-    # The same verdicts on a capacity turn the order round.
+    # For capacity the same verdicts reverse the order.
     as_capacity = {VerdictLabel.SLOWER: VerdictLabel.HIGHER, VerdictLabel.FASTER: VerdictLabel.LOWER}
     rows = [
         replace(row, response="capacity_rps", verdict=as_capacity.get(row.verdict, row.verdict))
@@ -125,7 +125,7 @@ def test_it_is_described_by_mesh_with_an_interval_of_its_median(data):
 
 
 def test_a_mesh_that_was_not_measured_is_invalid_and_not_left_out(data):
-    # Only no mesh at all lacks a control plane by construction.
+    # Only no mesh lacks a control plane by construction.
     name = "control_plane_cpu_cores"
     table = data.table.filter((pl.col("response") != name) | (pl.col("treatment") != "kuma"))
     rows = rows_of(replace(data, table=table))

@@ -1,4 +1,4 @@
-"""Another margin, error level or baseline: the same inference on the same runs, and said to be after the fact."""
+"""Another margin, error level or baseline: the same inference on the same runs, marked after the fact."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -69,7 +69,7 @@ def test_a_recorded_study_gives_its_own_verdicts_again(name: str, sample: Callab
     data = sample(name)
     again = reanalyse(data)
     assert again.changes == ""
-    # Recorded on another processor: what its logarithms round differs in the last digit.
+    # Recorded on another processor, whose logarithms round the last digit differently.
     recomputed, recorded = ([claim(row.to_dict()) for row in one.verdicts] for one in (again.data, data))
     assert same(recomputed, recorded)
 
@@ -236,7 +236,7 @@ def test_pairs_that_were_not_declared_are_marked(sample):
     assert found.changes == "all pairs of treatments beside the declared contrasts, declared before the runs"
     pairs = [row for row in found.data.verdicts if row.family == BETWEEN]
     assert all(row.after_the_fact and row.exploratory for row in found.data.verdicts)
-    # What its parent has too is a declared contrast: three pairs are left.
+    # A contrast for what its parent has too is declared, which leaves three pairs.
     declared = data.plan.study.primary
     shown = Counter(row.response for row in pairs if row.response in declared and row.verdict.different)
     assert shown == dict.fromkeys(declared, 3)

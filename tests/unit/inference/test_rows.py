@@ -42,7 +42,7 @@ def test_a_part_that_the_baseline_lacks_is_compared_as_a_difference(rows):
 def test_a_part_that_the_parent_has_is_compared_as_a_ratio(rows):
     row = rows["sidecar+mtls", "sidecar"]
     assert row.ratio == pytest.approx(1.5, rel=0.05)
-    assert row.noise_floor is None  # the twin lacks the part too and tells nothing of its noise
+    assert row.noise_floor is None  # the twin lacks the part too, so it shows no noise
 
 
 def test_two_treatments_without_the_part_are_no_a_a_test(rows):

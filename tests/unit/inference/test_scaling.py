@@ -40,7 +40,7 @@ def memory(size: float, treatment: str) -> float:
 
 
 def latency(size: float, treatment: str) -> float:
-    # flat at 3 ms, then 20 us more for each endpoint past the knee
+    # flat at 3 ms, then 20 us more per endpoint beyond the knee
     return 0.003 + (2e-5 * max(0, size - KNEE) if treatment.startswith("sidecar") else 0)
 
 
@@ -78,7 +78,7 @@ def test_the_exponent_is_found_exponent_verdict_and_goes_on(data):
     assert found.law.exponent.high - found.law.exponent.low < 0.06
     assert exponent_verdict(found) == "superlinear"
     assert exponent_verdict(growth(data, "none", "data_plane_cpu_cores")) == "sublinear"
-    # What bends is predicted by its power law.
+    # A bent curve is predicted by its power law.
     assert found.curve.form == "power law"
     assert found.predict(1200, 0.05).estimate / found.predict(300, 0.05).estimate == pytest.approx(4**1.3, rel=0.05)
 
@@ -161,7 +161,7 @@ def test_slopes_are_tabled_against_the_baseline_and_the_treatment_before(data):
 
 
 def unused_recorded(blocks: int = 8, sizes: str = "30,90") -> StudyData:
-    """Every proxy holds 50 kB of every service, but for a scoped one; memory grows with the endpoints besides."""
+    """Every proxy holds 50 kB per service, except a scoped one; memory grows with endpoints too."""
     plan = planned(
         "scale_out",
         sizes=sizes,
@@ -192,7 +192,7 @@ def test_what_a_service_costs_that_nobody_calls_is_found_at_the_largest_size():
     saved = compare(data, "sidecar+mtls+scoped", "sidecar+mtls", "data_plane_memory_bytes", UNUSED)
     assert saved.cost.high < 0
     assert saved.cost.low <= -90 * 50e3 <= saved.cost.high
-    # Along the endpoints they are held at their least number.
+    # Along the endpoints, services stay at their smallest number.
     assert rates(data) == (200.0,)
     endpoints = growth(data, "sidecar+mtls", "data_plane_memory_bytes", 200.0)
     assert endpoints.ladder.sizes == (30, 90)
@@ -204,7 +204,7 @@ def test_services_that_nobody_calls_are_tabled_with_what_scoping_saves(data):
     assert "through 0, 200 and 1000 unused services" in text
     assert "at 90 used endpoints" in text
     lines = [line for line in text.splitlines() if "memory (PSS), data plane" in line]
-    assert len(lines) == 3  # each treatment, and what the second saves of the first
+    assert len(lines) == 3  # each treatment, and what the second saves compared with the first
     # 50 kB of each of 1000 services in 90 proxies
     assert re.search(r"\+4\s?\d{3} \(.*\) MiB", lines[0])
     assert "alone: services, connections" in tables.marginal_costs(data).text

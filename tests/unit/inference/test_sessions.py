@@ -69,7 +69,7 @@ def test_six_declared_sessions_are_the_unit_and_fewer_are_not(recorded):
     six, five = (row_of(recorded(count, added, unit_sessions=6)) for count in (6, 5))
     assert (six.counted, six.n_blocks, six.p) == ("sessions", 6, 2 / 2**6)
     assert (five.counted, five.n_blocks) == ("blocks", 12)
-    assert row_of(recorded(6, added)).counted == "blocks"  # a plan that declares no such number
+    assert row_of(recorded(6, added)).counted == "blocks"  # a plan that does not declare this number
 
 
 def test_places_of_a_merged_study_are_sessions(recorded):

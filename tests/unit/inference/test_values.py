@@ -1,4 +1,4 @@
-"""The view that every analysis within blocks starts from: what takes part, in the order of the blocks."""
+"""The values on which every analysis within blocks is based: included runs, in the order of the blocks."""
 
 import numpy as np
 import pytest

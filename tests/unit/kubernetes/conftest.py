@@ -5,11 +5,11 @@ import pytest
 
 
 class Clock:
-    """Time that passes only where somebody waits."""
+    """A clock that advances only when somebody waits."""
 
     def __init__(self) -> None:
         self.now = 100.0
-        # What else happens while somebody waits so many seconds.
+        # Called with the seconds when somebody waits.
         self.meanwhile: Callable[[float], object] = lambda seconds: None
 
     def sleep(self, seconds: float) -> None:

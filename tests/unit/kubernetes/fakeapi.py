@@ -1,4 +1,4 @@
-"""A Kubernetes API in memory, as far as meshtrial asks of one: objects, label selectors, logs, a clock, and outages."""
+"""A Kubernetes API in memory with the parts that meshtrial uses: objects, selectors, logs, a clock, and outages."""
 
 import itertools
 import json
@@ -13,7 +13,7 @@ Json = dict[str, Any]
 
 
 class FakeApi(Cluster):
-    """Objects by their path; a path that no object has is a list of those right below it."""
+    """Objects by their path; a path without an object lists those directly below it."""
 
     def __init__(self) -> None:  # the real one reads a kubeconfig
         self.patience_s, self.context, self.kubeconfig, self.server = 0.0, "fake", "", "https://fake"
@@ -29,7 +29,7 @@ class FakeApi(Cluster):
         self._uids = itertools.count(1)
 
     def add(self, path: str, body: Json | None = None, **labels: str) -> Json:
-        """Put an object there, with a name and a uid."""
+        """Add an object with a name and a uid."""
         item = json.loads(json.dumps(body or {}))
         metadata = item.setdefault("metadata", {})
         metadata.setdefault("name", path.rsplit("/", 1)[1])
@@ -143,7 +143,7 @@ def _merge(item: Json, body: Json) -> None:
 
 
 def pod(namespace: str, name: str, *, ready: bool = True, **status: Any) -> Json:
-    """A pod as the API server lists it."""
+    """Return a pod as the API server lists it."""
     state = "True" if ready else "False"
     return {
         "metadata": {"name": name, "namespace": namespace},

@@ -1,4 +1,4 @@
-"""What a treatment makes of an application's manifests, for every test that looks into it."""
+"""Render a treatment's manifests of an application, for every test that checks them."""
 
 from functools import cache
 from pathlib import Path
@@ -21,7 +21,7 @@ LOAD = FixedRate(rps=100, connections=4, duration_s=5)
 
 @cache
 def our_meshes() -> dict[str, Mesh]:
-    """The meshes of this checkout as nobody chose anything of them: read once, for hundreds of tests ask."""
+    """Return the meshes of this checkout with default options, read once for hundreds of tests."""
     return find_meshes(KubernetesOptions())
 
 
@@ -48,7 +48,7 @@ TINY = {
 
 
 def write_mesh(folder: Path, **changed: object) -> Path:
-    """The folder of a small mesh: a realm and a route; its feature has another realm, and something behind it."""
+    """Write the folder of a small mesh: a realm and a route; its feature replaces the realm and adds an object."""
     realm = {"apiVersion": "tiny/v1", "kind": "Realm", "metadata": {"name": "trial", "namespace": "tiny-system"}}
     route = {"apiVersion": "tiny/v1", "kind": "Route", "metadata": {"name": "app"}, "spec": {"to": "x", "port": 1}}
     mtls = [{**realm, "spec": {"mtls": True}}, {**route, "kind": "Other", "metadata": {"name": "more"}}]
@@ -60,7 +60,7 @@ def write_mesh(folder: Path, **changed: object) -> Path:
 
 
 def carrying(protocol: str) -> Load:
-    """The load of these tests in another protocol."""
+    """Return the load of these tests in another protocol."""
     generators, size = 2 if protocol == "mixed" else 1, 4096 if protocol == "tcp" else 0
     return FixedRate(100, connections=4, duration_s=5, protocol=protocol, generators=generators, payload_bytes=size)
 
@@ -76,7 +76,7 @@ def render(
 
 
 def of_kind(rendered: workload.Rendered, kind: str) -> dict[str, dict[str, Any]]:
-    """The objects of a kind by their names."""
+    """Return the objects of a kind by their names."""
     found = [item for item in rendered.objects if item["kind"] == kind]
     by_name = {item["metadata"]["name"]: item for item in found}
     assert len(by_name) == len(found)

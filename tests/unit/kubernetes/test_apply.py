@@ -60,7 +60,7 @@ def test_an_object_is_applied_where_its_kind_lies_and_goes_by_itself_where_that_
 
 
 def guarded(times: int, words: str) -> tuple[FakeApi, Callable[[float], None]]:
-    """A cluster whose webhook refuses a deletion some times, and what deletes there."""
+    """A cluster whose webhook refuses some deletions, and a deleter for it."""
     api = FakeApi()
     api.add(f"{MESHES}/trial")
     applier = Applier(api, OWNER)

@@ -43,7 +43,7 @@ def test_a_folder_and_an_archive_are_charts_as_they_lie(tmp_path: Path):
         found = charts.of(mesh(Release("cp", path=str(path))), Release("cp", path=str(path)))
         assert (found.path, found.name, found.version, found.app_version) == (path, "control-plane", "1.2.3", "9.9")
         assert found.values == {"a": {"b": 1}}
-        assert charts.record()["linkerd"]["cp"]["source"] == path.name  # where it lies is no record's business
+        assert charts.record()["linkerd"]["cp"]["source"] == path.name  # its path does not belong in a record
     assert read_chart(archive, "", "").sha256 == hashlib.sha256(archive.read_bytes()).hexdigest()
 
 
@@ -93,7 +93,7 @@ def test_istios_charts_keep_their_defaults_one_level_lower(tmp_path: Path):
 
 @pytest.fixture
 def helm(tmp_path: Path) -> str:
-    """A stand-in for Helm: it pulls what lies beside it, and tells what it was asked."""
+    """A stand-in for Helm that pulls local files and records its arguments."""
     program = tmp_path / "helm"
     folder = write_chart(tmp_path / "pulled", "control-plane", {"a": 1})
     packed(folder, tmp_path / "there.tgz")
@@ -172,7 +172,7 @@ def test_a_chart_of_the_declared_version_says_what_its_images_are_called(tmp_pat
         assert named.names == called
     other = replace(mesh(release, version="1.2.4"), declared=ExpectedVersion("new", ("1.2.4",)))
     charts.of(other, release)
-    assert charts.named(other) == other  # a chart of another version says nothing of this one
+    assert charts.named(other) == other  # a chart of another version is no evidence for this one
     assert charts.named(mesh(release)) == mesh(release)
 
 

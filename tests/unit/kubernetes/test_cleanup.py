@@ -26,7 +26,7 @@ def space(api: FakeApi, name: str, owner: Owner, mesh: str = "") -> None:
 
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
-    """Two sessions, one of which still runs; each has an application, a mesh and what came with it."""
+    """Two sessions, one still running, each with an application, a mesh and the mesh's own objects."""
     made = FakeApi()
     for owner, mesh in ((DEAD, "kuma"), (ALIVE, "istio")):
         space(made, f"{mesh}-system", owner, mesh)
@@ -65,7 +65,7 @@ def test_what_a_running_study_owns_is_left_alone(api: FakeApi):
 
 
 def begin(api: FakeApi, owner: Owner, mesh: str) -> None:
-    """A study that begins: its Lease first, then its mesh, a custom resource, a role and a CRD of its own."""
+    """A starting study: its Lease first, then its mesh, a custom resource, a role and a CRD of its own."""
     space(api, f"{mesh}-probe", owner)
     SessionLease(api, owner, f"{mesh}-probe").renew()
     space(api, f"{mesh}-control", owner, mesh)

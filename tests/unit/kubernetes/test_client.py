@@ -100,7 +100,7 @@ def test_a_server_that_was_never_heard_is_not_waited_for_as_long(
     kubeconfig: str, clock: Clock, before: Callable[[], object] | None, waited_s: float
 ):
     cluster = Cluster(kubeconfig)
-    if before is not None:  # an answer, be it that it is busy, is one
+    if before is not None:  # any response counts, even "busy"
         with contextlib.suppress(TestbedError):
             cluster.call("get", before, patience_s=0)
     began = clock.now

@@ -1,4 +1,4 @@
-"""What a run on a cluster keeps of what crashed in it, and what it changes while it is called."""
+"""A run on a cluster records crashes, and applies changes when called."""
 
 from pathlib import Path
 
@@ -44,7 +44,7 @@ def api() -> FakeApi:
 
 @pytest.fixture
 def standing(api: FakeApi) -> KubernetesDeployment:
-    """A deployment that was looked at when it was well."""
+    """A deployment whose snapshot was taken while it was healthy."""
     made = KubernetesDeployment(Applier(api, Owner("study")), render("none"), None)  # type: ignore[arg-type]
     made.refresh()
     return made
@@ -74,7 +74,7 @@ CHANGED = ChangesUnderLoad(
         ("istio", ("endpoints", "authorization")),
         ("istio-ambient", ("endpoints", "authorization")),
         ("linkerd", ("endpoints", "authorization")),
-        ("kuma", ("endpoints",)),  # without identities nobody can be denied
+        ("kuma", ("endpoints",)),  # without identities no caller can be denied
         ("kuma+mtls", ("endpoints", "authorization")),
     ],
 )

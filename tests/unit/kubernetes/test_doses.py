@@ -1,4 +1,4 @@
-"""Telemetry by dose: what stands for each of its features, and that what is proven is what is asked for."""
+"""Telemetry by dose: the objects of each feature, and that its proofs check the requested dose."""
 
 import re
 from typing import Any
@@ -110,7 +110,7 @@ def test_what_would_be_there_twice_is_refused(treatment: str):
         render(treatment, load=ENOUGH)
     both = "kuma+mtls+access-log+tracing+metrics"  # three policies there, and three kinds
     page = find(render(both), "MeshMetric", "metrics")["spec"]["default"]["sidecar"]["profiles"]
-    assert page == {"appendProfiles": [{"name": "All"}]}  # in which the spans are counted too
+    assert page == {"appendProfiles": [{"name": "All"}]}  # which also counts the spans
 
 
 def test_too_few_requests_are_refused_before_the_study():
@@ -139,7 +139,7 @@ def test_a_share_is_held_against_what_the_same_proxy_counted(
     monkeypatch.setattr(proofs, "applicable_proofs", lambda setup: ([], ()))
     subject = proofs.ProofContext(None, found, {}, POD, POD)  # type: ignore[arg-type]
     assert proofs.prove(subject, "before", 0) == ()
-    # Warm-up and proofs go through it too: 2000, of which 1500 were sent by the generators.
+    # Warm-up and proofs pass it too: 2000, of which the generators sent 1500.
     pages["downstream_rq_total"] += 2000
     pages["spans_sent"] += spans
     after = {proof.name: proof for proof in proofs.prove(subject, "after", 1500)}

@@ -1,4 +1,4 @@
-"""The copy is made by the programs that a container has (sh, find, sha256sum, tar); the way to them is short here."""
+"""A container's own programs (sh, find, sha256sum, tar) make the copy; here they run locally."""
 
 import io
 import random
@@ -29,7 +29,7 @@ Change = Callable[[Sequence[str], bytes], bytes]
 
 
 class Way:
-    """To a container: commands run on this machine, and what they say may be changed on the way."""
+    """Replace a container's shell: commands run on this machine, and their output may be changed."""
 
     def __init__(self) -> None:
         self.change: Change = lambda command, out: out

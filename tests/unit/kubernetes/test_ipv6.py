@@ -1,4 +1,4 @@
-"""Clusters whose pods have IPv6 addresses: brackets in URLs, services of that family, and what is refused there."""
+"""Clusters whose pods have IPv6 addresses: brackets in URLs, services of that family, and refusals."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ POD = {"metadata": {"name": "istiod-1", "namespace": "istio-system", "uid": "1"}
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The URLs that are asked from inside the cluster."""
+    """Return the URLs that are requested from inside the cluster."""
     urls: list[str] = []
 
     def scrape(cluster: object, probe: PodRef, wanted: Sequence[str]) -> list[str]:
@@ -71,7 +71,7 @@ def test_the_family_is_that_of_a_pod_with_an_address_of_its_own(pods, cidr: str,
         api.add(f"/api/v1/namespaces/kube-system/pods/p{number}", body)
     api.add("/api/v1/nodes/n1", {"spec": {"podCIDR": cidr}})
     assert preflight.pods_have_ipv6(api) is is_ipv6
-    api.refused = {"pods"}  # a namespace that was lent: only nodes may be listed
+    api.refused = {"pods"}  # a borrowed namespace: only nodes may be listed
     assert preflight.pods_have_ipv6(api) is (":" in cidr)
 
 

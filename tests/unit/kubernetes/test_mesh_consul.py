@@ -1,4 +1,4 @@
-"""Consul's data: what is rendered, and whether its numbers are found in what its sidecars say."""
+"""Consul's data: rendered manifests, and counters that its sidecars really report."""
 
 import json
 
@@ -76,7 +76,7 @@ def test_no_limit_of_envoys_and_no_ejection_of_the_only_instance(treatment: str)
 
 
 def test_an_intention_that_asks_for_a_token_is_no_default():
-    """Consul drops intentions that equal its default, and all may call all as long as none says more."""
+    """Consul drops intentions that equal its default, and all may call all without a stricter one."""
     said = json.loads(VALUES["server"]["extraConfig"])
     assert said["default_intention_policy"] == "deny"
     (entry,) = said["config_entries"]["bootstrap"]

@@ -1,4 +1,4 @@
-"""Istio's two meshes as data: where waypoints stand and what they are told, what the proofs count, charts' values."""
+"""Istio's two meshes as data: placement and settings of waypoints, counters of proofs, values of charts."""
 
 import re
 from dataclasses import replace
@@ -21,7 +21,7 @@ from meshtrial.testbed.kubernetes.resources import Pods, parts_of
 POD = PodRef("trial", "load-1", "fortio", "uid", "n1", "10.0.0.1")
 HBONE = "bytes through ztunnel's HBONE, with both identities"
 FROM_WAYPOINT = "bytes from the waypoint's identity into the application's ztunnel"
-# As a real ztunnel says it, less the labels that no proof looks at.
+# A real ztunnel's output, without labels that no proof reads.
 LINE = (
     'istio_tcp_sent_bytes_total{{reporter="{reporter}",source_workload="x",source_principal="{source}",'
     'destination_workload="y",destination_principal="{destination}",request_protocol="tcp",'
@@ -101,7 +101,7 @@ def test_an_overlay_that_is_no_deployment_is_refused_and_other_configuration_is_
     own = {"metadata": {"labels": {"a": "b"}}, "spec": {"template": {"spec": {}}}}
     patch(said := {**plain, "data": {"deployment": yaml.safe_dump(own)}})
     told = yaml.safe_load(said["data"]["deployment"])
-    assert told["metadata"] == {"labels": {"a": "b"}}  # what the overlay said itself stays, and nothing is added
+    assert told["metadata"] == {"labels": {"a": "b"}}  # settings of the overlay itself stay, and nothing is added
     assert set(told) == {"metadata", "spec"}
     with refused(UsageError):
         patch(plain)

@@ -1,4 +1,4 @@
-"""Kuma as data: a Mesh of its own, no help from the mesh, what the proofs count, the chart's values."""
+"""Kuma as data: a Mesh of its own, no help from the mesh, counters of proofs, values of the chart."""
 
 import re
 
@@ -31,13 +31,13 @@ def policies(rendered: workload.Rendered) -> list[dict]:
 @pytest.mark.parametrize("text", TREATMENTS)
 def test_the_mesh_is_our_own_comes_first_has_no_policies_by_default_and_alone_lies_outside_of_the_study(text: str):
     rendered = render(text)
-    (mesh,) = (o for o in rendered.objects if o["kind"] == "Mesh")  # never "default", which may be somebody's
+    (mesh,) = (o for o in rendered.objects if o["kind"] == "Mesh")  # never "default", which may belong to somebody else
     assert mesh["metadata"]["name"] == "meshtrial"
-    assert mesh is rendered.objects[0]  # the webhook refuses a policy whose Mesh is not there
+    assert mesh is rendered.objects[0]  # the webhook refuses a policy without its Mesh
     assert mesh["spec"]["skipCreatingInitialPolicies"] == ["*"]
     assert mesh["spec"]["meshServices"] == {"mode": "Exclusive"}
     assert ("mtls" in mesh["spec"]) == ("mtls" in text)
-    # Nothing else lies outside of the study.
+    # No other object lies outside the study.
     assert policies(rendered)
     for item in policies(rendered):
         assert item["metadata"]["namespace"] == "trial", item["metadata"]["name"]
@@ -51,13 +51,13 @@ def test_there_are_no_retries_no_time_outs_and_no_limits_on_requests(text: str):
     assert "MeshRetry" not in kinds
     for side, rules in (("outbound", "to"), ("inbound", "rules")):
         (timeout,) = find(rendered, "MeshTimeout", side)["spec"][rules]
-        assert timeout["default"]["http"] == OFF  # what is left out has Kuma's own: 15 s for a request
+        assert timeout["default"]["http"] == OFF  # the omitted value is Kuma's default: 15 s per request
         (breaker,) = find(rendered, "MeshCircuitBreaker", side)["spec"][rules]
         assert set(breaker["default"]) == {"connectionLimits"}
         assert set(breaker["default"]["connectionLimits"].values()) == {2**32 - 1}
 
 
-# As kuma-dp 2.14.3 says it, less most of its labels.
+# Output of kuma-dp 2.14.3, without most labels.
 LINE = 'envoy_http_downstream_rq_total{{app="x",envoy_http_conn_manager_prefix="{}",kuma_io_zone="default"}} {}\n'
 
 

@@ -35,7 +35,7 @@ authz_kind="authorizationpolicy",authz_name="generators-http",tls="true",client_
 inbound_http_authz_allow_total{target_port="8080",srv_kind="default",srv_name="all-authenticated",\
 authz_kind="default",authz_name="all-authenticated",tls="true",client_id="load.trial"} 50
 """
-# Of bytes, by the same proxies.
+# Bytes, by the same proxies.
 OPAQUE = """\
 tcp_read_bytes_total{direction="inbound",peer="src",target_addr="10.0.0.9:8078",tls="true",\
 client_id="load.trial.serviceaccount.identity.linkerd.cluster.local"} 4096
@@ -53,7 +53,7 @@ response_total{direction="outbound",authority="echo:8080",tls="true",server_id="
 
 
 def selected(rendered: workload.Rendered, server: Any) -> list[Any]:
-    """The pods that a Server chooses."""
+    """Return the pods that a Server selects."""
     wanted = server["spec"]["podSelector"].get("matchLabels", {}).items()
     pods = [t for o in rendered.objects if (t := manifests.template(o)) is not None]
     return [pod for pod in pods if wanted <= pod["metadata"]["labels"].items()]
@@ -89,7 +89,7 @@ def test_proxies_get_their_limits_and_so_their_workers_by_annotation():
     )
     assert free is not None
     assert not [key for key in free["metadata"]["annotations"] if key.endswith("-limit")]
-    # The control plane's own proxies take theirs from the values, which leave them as they come.
+    # The control plane's own proxies keep the chart's values.
     assert not any(MESH.parameters["proxy_cpu"].values())
 
 
@@ -140,7 +140,7 @@ def test_with_routes_the_kubelets_probes_still_come_through(app: str):
     assert probes
     for probe in probes:
         assert "httpGet" not in probe or probe["httpGet"]["path"] in open_paths
-    # What is measured and what must be refused are not among them.
+    # Measured and refused calls are not among them.
     assert not open_paths & {rendered.setup.app.path, MESH.features["authz-route"].expect["path"]}
 
 

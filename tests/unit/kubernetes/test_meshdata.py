@@ -15,7 +15,7 @@ MESHES = find_meshes(KubernetesOptions())
 
 
 def found(folder: Path, **said: object) -> dict[str, Mesh]:
-    """All meshes, with the one of the tests and what a user says of it."""
+    """Return all meshes, with the tests' mesh and a user's options."""
     return find_meshes(KubernetesOptions(mesh_folders=(str(write_mesh(folder / "tiny")),), meshes={"tiny": said}))
 
 
@@ -72,7 +72,7 @@ def test_a_version_is_the_mesh_with_its_own_on_top(tmp_path: Path):
         *("tiny@1.30", "1.30.4", "1.30.4"),
         "",
     )
-    # Whoever said last what runs is believed.
+    # The last declaration of the running version wins.
     assert old.declared == ExpectedVersion("1.30", ("1.30.4",))
     assert slow.declared == ExpectedVersion("slow", ("2.0.0", "two"), {"tiny-proxy": "sha256:ab"})
     assert tagged.declared == ExpectedVersion("tagged", ("three",))

@@ -53,7 +53,7 @@ def stand(api: FakeApi, *containers: dict) -> None:
 
 @pytest.fixture
 def helms(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Helm's part: what a release brings, what of it Helm takes away, and what it leaves."""
+    """Helm's part: the objects of a release, those that Helm removes, and those that it leaves."""
     done: list[str] = []
 
     def install(*_: object) -> None:
@@ -136,7 +136,7 @@ def test_an_installation_that_fails_explains_itself_and_leaves_nothing(
         watch = arguments[-1]
         assert callable(watch)
         watch()
-        del api.objects[f"{PODS}/hook-1"]  # Helm deletes the hooks that fail
+        del api.objects[f"{PODS}/hook-1"]  # Helm deletes hooks that fail
         api.add(f"{ROLES}/toy-left")
         raise TestbedError("helm upgrade --install toy: exit 1: timed out waiting for the condition")
 

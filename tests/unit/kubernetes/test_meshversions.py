@@ -32,7 +32,7 @@ MESH = Mesh(
 
 
 def pod(asked: dict[str, str], known: dict[str, str] | None = None, digest: str = "sha256:ab") -> Json:
-    """A pod that asks for these images; the node may know them by other names."""
+    """A pod that names these images; the node may use other names."""
     known = asked if known is None else known
     states = [{"name": n, "image": image, "imageID": f"r.test/x@{digest}"} for n, image in known.items()]
     containers = [{"name": name, "image": image} for name, image in asked.items()]
@@ -165,7 +165,7 @@ def test_what_only_the_inside_or_the_log_tells_is_asked_of_one_pod(monkeypatch: 
         (first, "http://127.0.0.1:9901/server_info"),
         (f"/api/v1/namespaces/trial/pods/{first}/log", "tiny-agent"),
     ]
-    # How something was built is no version, so it contradicts none.
+    # A build description is not a version, so it contradicts none.
     assert all(proof.passed for proof in prove(replace(MESH, version_probes=probes), pods, found, "before"))
 
 

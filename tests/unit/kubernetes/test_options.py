@@ -78,7 +78,7 @@ def test_what_a_record_says_of_them_can_be_published():
     assert [told[name] for name in files] == ["config", "helm", ["mesh"], ""]
     istio = told["meshes"]["istio"]
     assert (istio["charts"]["istiod"]["path"], istio["version"]) == ("istiod", "1.31")
-    # Values are told from others, and not told.
+    # Values can be told apart without being shown.
     digests = [istio["values"]["istiod"], istio["versions"]["1.30"]["values"]["istiod"]]
     assert len({*digests, istio["values"]["istio-base"]}) == 3
     assert all(digest.startswith("sha256:") for digest in digests)

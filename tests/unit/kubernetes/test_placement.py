@@ -1,4 +1,4 @@
-"""Nodes and their room, and on which a block stands: drawn from those with room, generators and applications apart."""
+"""Nodes and their free resources: a block's nodes are drawn from fitting ones, generators apart from applications."""
 
 import numpy as np
 import pytest

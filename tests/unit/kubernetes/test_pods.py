@@ -109,7 +109,7 @@ def test_fortios_own_words(monkeypatch: pytest.MonkeyPatch):
     ("said", "status", "refused"),
     [
         ("OK", 200, False),
-        ("short read", 0, True),  # its word for both, an end and a reset
+        ("short read", 0, True),  # the runtime's word for both an end and a reset
         ("write tcp 10.0.0.1:1->10.0.0.2:8078: write: broken pipe", 0, True),
         ("dial tcp 10.0.0.2:8078: connect: connection refused", 0, False),
         ("read tcp 10.0.0.1:1->10.0.0.2:8078: i/o timeout", 0, False),

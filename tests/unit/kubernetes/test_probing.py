@@ -1,4 +1,4 @@
-"""Readings from inside the cluster, with the pages given."""
+"""Readings from inside the cluster, from given pages."""
 
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ BOTH = ["10.0.0.1", "10.0.0.2"]
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Time that passes by waiting alone."""
+    """A clock that advances only by waiting."""
     clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
     clock.sleep = lambda seconds: setattr(clock, "now", clock.now + seconds)
     monkeypatch.setattr(waiting, "time", clock)

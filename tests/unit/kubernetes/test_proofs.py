@@ -106,7 +106,7 @@ def test_of_a_load_of_bytes_a_counter_must_have_seen_the_bytes(
 
 
 class Logs:
-    """A cluster whose pods' log grows from one reading to the next, as a proxy's does that writes every 10 s."""
+    """A cluster whose pods' log grows between readings, like that of a proxy that writes every 10 s."""
 
     def __init__(self, *lines: int) -> None:
         self.lines = list(lines)
@@ -126,4 +126,4 @@ def test_a_log_that_is_written_late_is_waited_for(clock: Clock, written: tuple[i
     began = clock.now
     (proof,) = proofs.prove(subject, "after", 400)
     assert (proof.passed, proof.observed) == (passed, f"{written[-1]} lines")
-    assert (clock.now - began > 10) is not passed  # as long as Envoy may keep its log to itself
+    assert (clock.now - began > 10) is not passed  # as long as Envoy may buffer its log

@@ -1,4 +1,4 @@
-"""What the Envoys of our own let others do: the reference sidecars, and the collectors of the meshes."""
+"""What our own Envoys allow others: the reference sidecars, and the collectors of the meshes."""
 
 import pytest
 import yaml
@@ -8,7 +8,7 @@ from unit.kubernetes.rendering import find, render
 @pytest.mark.parametrize(
     ("treatment", "config", "build"),
     [
-        # Of a data plane that is measured how it was built is asked too.
+        # The build of a measured data plane is queried too.
         *(("sidecar", "envoy-client", ["/server_info"]), ("sidecar+mtls", "envoy-server", ["/server_info"])),
         *((f"{mesh}+observability", "collector", []) for mesh in ("istio", "istio-ambient+waypoint", "kuma")),
         *(

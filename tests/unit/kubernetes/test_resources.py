@@ -1,4 +1,4 @@
-"""A meter over scripted readings: what a kubelet would say, one reading after the other."""
+"""A meter over scripted readings, one kubelet response after the other."""
 
 import json
 from pathlib import Path
@@ -48,10 +48,10 @@ def meter(*script: Reading, patience_s: float = 5.0) -> Meter:
 
 def test_a_snapshot_waits_for_the_next_reading_and_says_its_window():
     found = meter(
-        reading(100, 1.0, 2.0),  # what was known when the snapshot was asked for
+        reading(100, 1.0, 2.0),  # known when the snapshot was requested
         reading(100, 1.0, 2.0),  # nothing new yet
         reading(110, 1.5, 2.5, 0.25),  # the next reading: the snapshot
-        reading(120, 2.0, 3.0, 0.5),  # what was known when the second one was asked for
+        reading(120, 2.0, 3.0, 0.5),  # known when the second one was requested
         reading(140, 4.5, 8.5, 0.75),
     )
     before, after = found.snapshot(), found.snapshot()

@@ -46,7 +46,7 @@ def test_it_has_the_rights_of_a_study_and_no_others(objects):
     ]
     assert [one["metadata"]["name"] for one in accounts] == [pod["serviceAccountName"]]
     assert {one["metadata"]["namespace"] for one in accounts} == {objects["Job"]["metadata"]["namespace"]}
-    # No cleaning of a study takes the runner for its own.
+    # Cleaning a study never takes the runner for its own.
     assert "meshtrial.dev/owner" not in (FOLDER / "runner.yaml").read_text()
 
 

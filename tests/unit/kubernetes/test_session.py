@@ -35,13 +35,13 @@ def test_a_session_that_lives_says_who_it_is(held: tuple[FakeApi, SessionLease])
 
 def test_it_is_renewed_by_the_servers_clock(held: tuple[FakeApi, SessionLease]):
     api, _ = held
-    api.now += 10_000  # nobody's local clock says so
+    api.now += 10_000  # no local clock is used
     wait_for(lambda: list(running_sessions(api)) == ["abc123"])
 
 
 def test_a_session_that_crashed_is_over_a_minute_later():
     api = FakeApi()
-    SessionLease(api, OWNER, "trial-probe").renew()  # and its process is gone: nobody renews or releases
+    SessionLease(api, OWNER, "trial-probe").renew()  # its process has ended, so nobody renews or releases the Lease
     api.now += DURATION_S
     assert list(running_sessions(api)) == ["abc123"]
     api.now += 1
@@ -52,7 +52,7 @@ def test_an_api_server_that_is_away_for_a_while_ends_nothing(held: tuple[FakeApi
     api, _ = held
     api.silent = True
     unanswered = api.unanswered
-    wait_for(lambda: api.unanswered >= unanswered + 2)  # it tried, and tried again
+    wait_for(lambda: api.unanswered >= unanswered + 2)  # it tried again and again
     api.now += 500
     api.silent = False
     wait_for(lambda: list(running_sessions(api)) == ["abc123"])

@@ -25,7 +25,7 @@ SPACES = "/api/v1/namespaces"
 
 @pytest.fixture
 def begin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., KubernetesTestbed]]:
-    """Sessions on clusters in memory, which are over at the end of a test and not of the process."""
+    """Make sessions on clusters in memory, which end with the test and not with the process."""
     monkeypatch.setattr(testbed, "Cluster", lambda *_: FakeApi())
     monkeypatch.setattr(testbed.helm, "version", lambda options: "v3")
     monkeypatch.setattr(testbed, "make_tokens", lambda: TOKENS)
@@ -60,7 +60,7 @@ def test_the_study_goes_before_the_mesh_that_it_leans_on(bed: KubernetesTestbed,
     left: list[set[str]] = []
     monkeypatch.setattr(bed.installer, "uninstall", lambda name: left.append(set(api.objects)))
     bed.uninstall("kuma")
-    # One that hangs in its deletion is not waited for again.
+    # A namespace that hangs in its deletion is not waited for again.
     assert left == [{f"{SPACES}/{name}" for name in ("trial-probe", "trial-2", "kuma-system")}]
 
 
@@ -162,11 +162,11 @@ def test_a_session_that_lives_is_waited_for_and_left_alone(going_on: KubernetesT
 @pytest.mark.parametrize(
     ("asked", "groups"),
     [
-        # Feature treatments share their mesh's control plane; two meshes at once are the user's to allow.
+        # Feature treatments share their mesh's control plane; only the user allows two meshes at once.
         ("none none-aa istio istio+mtls istio+mtls+jwt sidecar+mtls", [6]),
         ("none istio+mtls linkerd none-aa istio+mtls+opa", [4, 1]),
         ("istio istio-ambient", [1, 1]),
-        # Of one name in two namespaces istiod finds neither: one policy server, and one collector, at a time.
+        # istiod finds neither of two providers with one name: one policy server and one collector at a time.
         ("none istio+mtls+opa istio+mtls+jwt istio+opa istio+observability istio-aa+observability", [4, 2]),
         ("istio+observability istio+tracing istio+tracing-1pct istio+access-log istio+metrics istio+opa", [4, 1, 1]),
         ("kuma+observability kuma+tracing kuma+tracing-1pct kuma+metrics", [4]),
@@ -227,7 +227,7 @@ def test_what_follows_in_a_block_or_is_repeated_stands_where_its_first_stood(
     monkeypatch.setattr(testbed.placement, "choose_nodes", lambda *_: drawn.pop(0))
     assert [ready(bed, monkeypatch, 1, names, cpu="4") for names in (["none"], ["sidecar"], ["none"])] == [here] * 3
     assert ready(bed, monkeypatch, 2, cpu="4") == there
-    # Where it has no room any more, the block goes elsewhere.
+    # If its nodes are full, the block moves to others.
     assert ready(bed, monkeypatch, 1, ["none"], cpu="4") == there
     assert drawn == []
 

@@ -86,7 +86,7 @@ def test_a_problem_is_final_when_it_has_stood_for_long_enough(clock: Clock, stat
     with refused(TestbedError, names=["echo-1"]):
         wait.pods_ready(api, "trial", "", 1, 60.0)
     assert patience_s < clock.now - began < patience_s + 1
-    # One that goes away meanwhile begins anew when it comes back.
+    # If one disappears meanwhile, its wait restarts when it returns.
     goes, comes = clock.now + patience_s - 1, clock.now + patience_s + 1
     clock.meanwhile = lambda _: api.add(path, pod(phase="Pending") if goes < clock.now < comes else status)
     with refused(TestbedError, names=["echo-1"]):
@@ -102,7 +102,7 @@ def node(ready: str, **spec: object) -> dict:
     ("one", "patience_s"),
     [
         (node("Unknown"), 90),
-        # What somebody has cordoned or tainted comes back by nobody's waiting.
+        # Waiting cannot bring back a cordoned or tainted node.
         (node("True", unschedulable=True), 15),
         (node("True", taints=[{"key": "dedicated", "effect": "NoSchedule"}]), 15),
     ],

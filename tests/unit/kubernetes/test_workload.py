@@ -23,7 +23,7 @@ def test_none_has_no_proxy_and_generators_on_other_nodes():
     assert [c["name"] for c in pod["containers"]] == ["fortio"]
     (away,) = pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert away["labelSelector"]["matchLabels"] == {"meshtrial.dev/part": "app"}
-    # From both sides: for the other's rule alone a scheduler does not look again.
+    # In both directions, because a scheduler does not recheck for the other's rule alone.
     app = find(rendered, "Deployment", "echo")["spec"]["template"]
     (back,) = app["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert back["labelSelector"]["matchLabels"] == {"meshtrial.dev/part": "load"}
@@ -138,7 +138,7 @@ def test_a_features_object_takes_the_place_of_the_bases(tmp_path: Path):
     without, with_it = render("tiny", options=options), render("tiny+mtls", options=options)
     assert find(without, "Realm", "trial")["spec"] == {}
     assert find(with_it, "Realm", "trial")["spec"] == {"mtls": True}
-    # In its place: what leans on it comes behind it, and it is applied once.
+    # In its position: dependent objects follow it, and it is applied once.
     assert [o["kind"] for o in with_it.objects][:3] == ["Realm", "Route", "Other"]
 
 

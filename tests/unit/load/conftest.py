@@ -1,4 +1,4 @@
-"""A fortio in miniature: its scheduler on a virtual clock, its histogram, its files."""
+"""A miniature fortio: its scheduler on a virtual clock, its histogram, its files."""
 
 import itertools
 import json
@@ -28,7 +28,7 @@ class Sent:
 
 
 def export(latencies: Sequence[float], resolution: float) -> dict[str, Any]:
-    """stats.go, Record and Export, in the open."""
+    """As Record and Export in stats.go."""
     counts = [0] * (len(EDGES) + 1)
     for value in latencies:
         scaled = value / resolution
@@ -60,7 +60,7 @@ def run(
     catchup: bool = True,
     start_ns: int = START_NS,
 ) -> list[Sent]:
-    """periodic.go, runOne with -uniform, on a virtual clock that wakes up exactly on time."""
+    """As runOne in periodic.go with -uniform, on a virtual clock that wakes up exactly on time."""
     per_thread = rps / threads
     planned = int(rps * duration_s) // threads
     sent = []

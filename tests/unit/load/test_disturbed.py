@@ -40,7 +40,7 @@ def test_a_gap_spans_all_connections_and_failures_do_not_end_it():
     rows[40:60] = [(at, at, 0.0001, False) for at, *_ in rows[40:60]]
     responses = disturbed.restart_responses(requests(*rows), 0.3, 0.5, 1)
     assert responses["failed_requests"] == 20
-    # From the answer at .391 to that at .601.
+    # From the response at .391 to the one at .601.
     assert responses["longest_gap_s"] == pytest.approx(0.21)
 
 
@@ -54,7 +54,7 @@ def test_a_gap_at_an_edge_of_the_window_ends_there():
 @pytest.mark.parametrize(("begin_s", "p50_s", "p90_s"), [(0.3, 0.101, 0.101), (0.6, 0.001, 0.001)])
 def test_latencies_are_from_the_schedule_and_of_the_window(begin_s, p50_s, p90_s):
     rows = steady()
-    # Sent a tenth of a second late between .3 and .5, and then answered quickly.
+    # Sent a tenth of a second late between .3 and .5, and answered quickly afterwards.
     rows[30:50] = [(at, at + 0.1, 0.001, True) for at, *_ in rows[30:50]]
     responses = disturbed.restart_responses(requests(*rows), begin_s, 0.2, 1)
     assert responses["latency_restart_window_p50_s"] == pytest.approx(p50_s)

@@ -27,7 +27,7 @@ RUNS = BLOCKS * len(EFFECTS)
 class _Deployment(pretended.Deployment):
     def __init__(self, fortio, effect, load, rng):
         self._fortio, self._load, self._rng = fortio, load, rng
-        # What varies between deployments (1 %) and between requests (10 %); the effect multiplies both.
+        # Latency varies between deployments (1 %) and between requests (10 %); the effect multiplies both.
         self._typical_s = SERVICE_S * effect * np.exp(rng.normal(0, 0.01))
         self._clock_s = 0.0
         self.warm = False
@@ -39,13 +39,13 @@ class _Deployment(pretended.Deployment):
 
     def generate(self, calls, folder, timeout_s):
         load = self._load
-        assert not self.warm  # while it is measured, nothing else is sent
+        assert not self.warm  # nothing else is sent during the measurement
         draw = self._rng.lognormal(np.log(self._typical_s), 0.1, 1_000).tolist()
         duration = load.warmup_s if calls[0].name.startswith("warmup") else load.call_s
         interval_s = load.connections / load.rps
 
         def latency(_thread, i):
-            # Begun cold: what is slow for that, and left out, would hide every effect.
+            # A cold start: if its slow requests were included, they would hide every effect.
             return draw.pop() * (2.0 if (i + 2) * interval_s < load.slice_warmup_s else 1.0)
 
         sent = self._fortio.run(load.rps, load.connections, duration, latency)
@@ -96,7 +96,7 @@ def rows(request, tmp_path_factory, virtual, make_study):
     told = io.StringIO()
     testbed = _Testbed(virtual, np.random.default_rng(20261121))
     execute(store, testbed, lambda line: print(line, file=told))
-    # Once for each block, or for each deployment; what is drawn is the same for all deployments of a block.
+    # Once per block or per deployment; the value is the same for all deployments of a block.
     assert len(testbed.drawn) == (BLOCKS if load.slices > 1 else RUNS)
     assert len(set(testbed.drawn)) == BLOCKS
     kept = {getattr(made, "kept_warm", None) for made in testbed.made}
@@ -106,7 +106,7 @@ def rows(request, tmp_path_factory, virtual, make_study):
     assert told.getvalue().splitlines()[-1].startswith(f"[{RUNS}/{RUNS}] {RUNS} runs in ")
     data = analyse(store)
     assert [run.responses["machine_stolen"] for run in data.runs] == pytest.approx([0.02] * RUNS)
-    # However many slices a deployment was measured in: n is the number of blocks.
+    # For any number of slices per deployment, n is the number of blocks.
     assert {row.n_blocks for row in data.verdicts} == {BLOCKS}
     return {row.treatment: row for row in data.verdicts if row.response == "latency_p50_s"}
 

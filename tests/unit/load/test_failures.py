@@ -1,4 +1,4 @@
-"""Failed requests by kind: from the answer's code, the generator's log, and the latency."""
+"""Failed requests by kind: from the response's code, the generator's log, and the latency."""
 
 import json
 

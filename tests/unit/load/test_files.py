@@ -1,4 +1,4 @@
-"""A file's bytes, gzip or plain; what unpacks without an end is not waited for."""
+"""A file's bytes, gzip or plain; endless decompression is refused."""
 
 import gzip
 import itertools

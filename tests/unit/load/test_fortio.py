@@ -36,7 +36,7 @@ def test_the_warm_up_is_short_and_says_why_a_target_fails():
     ("load", "level"),
     [
         (FixedRate(1000, 10, 100), "Error"),
-        (FixedRate(1000, 10, 101), "Critical"),  # 101,000 lines, if all of them fail
+        (FixedRate(1000, 10, 101), "Critical"),  # 101,000 lines if all requests fail
         (ClosedLoop(10, 1), "Critical"),  # nobody knows how many
     ],
 )
@@ -59,7 +59,7 @@ def test_failures_are_logged_where_so_many_lines_can_be_kept(load, level):
         (FixedRate(10, 1, 1, protocol="h2"), ("-h2 -stdclient ",), ("-grpc",)),
         (FixedRate(10, 1, 1, protocol="grpc"), ("-grpc -ping ",), ("-h2",)),
         (FixedRate(10, 1, 1, payload_bytes=1024), ("-payload-size 1024 ",), ("-httpbufferkb",)),
-        # 262144 B = 256 KiB, and 64 KiB for headers: the fast client's default of 128 KiB would tear the answer.
+        # 262144 B = 256 KiB, and 64 KiB for headers: the fast client's default of 128 KiB would truncate the response.
         (FixedRate(10, 1, 1, payload_bytes=262_144), ("-payload-size 262144 -httpbufferkb 320 ",), ()),
         (FixedRate(10, 1, 1, payload_bytes=262_144, protocol="h2"), (), ("-httpbufferkb",)),
     ],
@@ -119,7 +119,7 @@ MIXED = {"connections": 4, "duration_s": 2, "protocol": "mixed"}
 @pytest.mark.parametrize(
     "asked",
     [
-        # One request for each connection: fortio would go on with 5 connections.
+        # One request per connection; fortio would otherwise use 5 connections.
         {"connections": 10},
         *({"keepalive": False, "protocol": one} for one in ("h2", "grpc")),
         MIXED | {"generators": 1},

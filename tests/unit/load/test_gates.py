@@ -56,7 +56,7 @@ def test_late_sends_on_free_connections_are_the_generators_fault(judge, fortio):
     gates = judge(sent)
     assert failed(gates) == {"generator late"}
     as_reviewed(gates["generator late"].message)
-    # Behind late answers the treatment's gate speaks alone.
+    # After late responses only the treatment's check fails.
     assert "generator late" not in failed(judge(fortio.run(20, 1, 10, lambda thread, i: 0.1), FixedRate(20, 1, 10)))
 
 
@@ -153,7 +153,7 @@ def test_a_closed_loop_has_no_rate_and_no_lateness(judge, fortio):
 
 
 def test_what_a_restart_does_to_its_requests_takes_no_run_away(judge, fortio):
-    # A tenth of a second behind every answer: late, and slower than asked.
+    # A tenth of a second after every response: late, and slower than requested.
     sent = fortio.run(20, 1, 10, lambda thread, i: 0.1)
     assert "late" in failed(judge(sent, FixedRate(20, 1, 10)))
     calm = judge(sent, FixedRate(20, 1, 10), SocketCount=50, disturbed=True)

@@ -115,7 +115,7 @@ def test_fortios_own_interpolation(fixtures):
 
 
 def test_a_rank_at_the_end_of_a_bucket_is_in_it_though_percent_is_no_binary_fraction():
-    # 2997 of 3000 are 99.9 %, but 99.9 / 100 is greater than 2997 / 3000 by one bit; the next bucket lies far off.
+    # 2997 of 3000 are 99.9 %, but 99.9 / 100 exceeds 2997 / 3000 by one bit; the next bucket is far away.
     assert 99.9 / 100 > 2997 / 3000
     found = histogram.quantile(
         ExportedHistogram(3000, 0.001, 0.02, 0.002, 6.0, (Bucket(0.001, 0.002, 2997), Bucket(0.01, 0.02, 3))),
@@ -136,7 +136,7 @@ def test_errors_are_inside_and_can_be_taken_out(virtual):
     good = histogram.subtract(whole, failed)
     assert good.count == 3
     assert good.sum_s == pytest.approx(0.007)
-    # The largest of all was a failure: the last good bucket ends at its own edge.
+    # The largest latency was a failure, so the last good bucket ends at its own edge.
     assert good.export().buckets[-1] == Bucket(0.004, 0.005, 1)
     with refused(UsageError):
         histogram.subtract(failed, whole)

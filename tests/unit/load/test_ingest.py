@@ -16,7 +16,7 @@ LOAD = FixedRate(rps=100, connections=2, duration_s=10)
 
 
 def stalls(thread, i):
-    """2 % of the requests take 500 ms: one in 50 of a thread, the others 0.3 ms."""
+    """2 % of the requests take 500 ms: one in 50 per thread; the others take 0.3 ms."""
     return 0.5 if i % 50 == 20 else 0.0003
 
 
@@ -41,7 +41,7 @@ def test_a_run_in_full_with_what_is_withheld(fortio):
     assert (record.planned_requests, record.requests, record.sockets, record.connections) == (1000, 1000, 2, 2)
     assert record.start_unix_s == pytest.approx(fortio.START_NS / 1e9)
     assert "latency_p99_s" not in m.responses
-    assert "not reported for too few requests: p95, p99, p999 (p95 needs 2000, there are 1000)" in m.notes
+    assert "not reported for too few requests: p95, p99, p999 (p95 needs 2000, the run has 1000)" in m.notes
 
 
 def test_protocols_of_a_mixed_load_have_quantiles_of_their_own(fortio):
@@ -74,7 +74,7 @@ def test_catch_up_and_no_catch_up_agree_on_the_corrected_tail(fortio):
         sent = fortio.run(100, 2, 10, stalls, catchup=catchup)
         output = fortio.output(sent, 100, 2, 10, name=f"m-{catchup}", NoCatchUp=not catchup)
         found[catchup] = ingest([output], LOAD, 10).responses["latency_corrected_p90_s"]
-    # Catch-up queues behind the stall (0.3 ms a request), the imputation is its lower bound.
+    # Requests queue after the stall (0.3 ms each); the imputation is their lower bound.
     assert found[False] <= found[True] <= found[False] + 0.3e-3 * 26
 
 
@@ -173,7 +173,7 @@ def test_a_quantile_of_a_run_is_that_of_the_requests_of_all_its_slices(fortio):
     assert "latency_p95_s" not in m.responses
     assert m.requests["slice"].unique().sort().to_list() == [0, 1]
     assert len(m.generators) == 2
-    assert "not reported for too few requests: p95, p99, p999 (p95 needs 2000, there are 1500)" in m.notes
+    assert "not reported for too few requests: p95, p99, p999 (p95 needs 2000, the run has 1500)" in m.notes
 
 
 def test_files_of_different_runs_are_refused(fortio):
@@ -233,13 +233,13 @@ def test_failed_requests_are_not_latencies_in_corrected_quantiles_either():
 
 
 def test_what_warms_a_slice_up_counts_for_gates_and_not_for_latencies(fortio):
-    # Two slices of 4 s behind 1 s each in which every request takes 9 ms and half of them fail.
+    # Two slices of 4 s, each after 1 s in which every request takes 9 ms and half of them fail.
     load = FixedRate(100, 2, 4, slices=2, slice_warmup_s=1)
     sent = fortio.run(100, 2, 5, lambda thread, i: 0.009 if i < 50 else 0.002)
     sent = [dataclasses.replace(s, ok=s.iteration >= 25) for s in sent]
     m = ingest_slices([[fortio.output(sent, 100, 2, 5, name=f"s{n}")] for n in (1, 2)], load, 100)
     assert m.responses["latency_max_s"] == m.responses["latency_p50_s"] == pytest.approx(0.002)
-    # The last of the first second's calls is due a little behind it, for the schedule is stretched.
+    # The last call of the first second is due a little later, because the schedule is stretched.
     assert m.requests.height == pytest.approx(800, abs=4)
     assert m.requests["scheduled_start_s"].min() >= 1
     assert m.responses["requests"] == 1000

@@ -1,4 +1,4 @@
-"""When requests follow a change, with numbers that a hand can check; a change that none follows has no time."""
+"""When requests follow a change, with numbers that a hand can check; a change that no request follows has no time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AWAY, BACK = CHANGES["weight"]
 
 
 def requests(*rows: tuple[float, str], latency_s: float = 0.0) -> pl.DataFrame:
-    """Starts and codes; whatever is no status of the two versions has failed."""
+    """Starts and codes; any code that neither version returns is a failure."""
     count = len(rows)
     return pl.DataFrame(
         {
@@ -55,7 +55,7 @@ def load(**more: object) -> ChangesUnderLoad:
 
 
 def test_the_first_that_obeys_and_all_of_them():
-    # The change comes between the third and the fourth. One proxy obeys from 0.4 on, another from 0.7.
+    # The change is between the third and the fourth. One proxy follows from 0.4 on, another from 0.7.
     sent = answers("200", "200", "200", "200", "202", "200", "200", "202", "202", "202")
     (found,) = propagation.measure(requests(*sent), [made(AWAY, 0.25, 0.02)], BEGAN)
     assert found.first_s == pytest.approx(0.15)
@@ -80,7 +80,7 @@ def test_a_change_has_the_requests_until_the_next_one():
 
 
 def test_what_was_under_way_at_the_next_change_says_nothing_of_the_one_before():
-    # Sent 0.5 ms before the way back was taken, it was answered 0.5 ms after, by the configuration of then.
+    # Sent 0.5 ms before the way back was applied, it was answered 0.5 ms after, under the previous configuration.
     sent = [(0.0, "200"), (0.1, "202"), (0.2, "202"), (0.2995, "200"), (0.4, "200")]
     there, back = propagation.measure(requests(*sent, latency_s=0.001), [made(AWAY, 0.05), made(BACK, 0.3)], BEGAN)
     assert (there.sent, there.as_before, back.sent) == (2, 0, 1)
@@ -88,7 +88,7 @@ def test_what_was_under_way_at_the_next_change_says_nothing_of_the_one_before():
 
 
 def test_a_time_ends_with_an_answer_so_a_slow_request_makes_none_too_short():
-    # In force from 0.3 on: the request that was sent at 0.25 met it on its way, 100 ms long.
+    # In force from 0.3 on: the request that was sent at 0.25 met it during its 100 ms.
     sent = [(0.0, "200"), (0.15, "200"), (0.25, "202"), (0.35, "202")]
     (found,) = propagation.measure(requests(*sent, latency_s=0.1), [made(AWAY, 0.1)], BEGAN)
     assert (found.first_s, found.all_s) == pytest.approx((0.25, 0.25))
@@ -148,10 +148,10 @@ def test_a_run_has_the_medians_of_its_changes_with_how_exact_they_are():
         "propagation_first_deny_s": 0.01,
         "propagation_all_deny_s": 0.4,
         "propagation_all_allow_s": 0.5,
-        "failed_requests": 3.0,  # what is refused by a denial has not failed
+        "failed_requests": 3.0,  # a refusal by a denial is no failure
         "change_error_s": 0.03,
     }
-    # The moment of the change, and the interval between two requests.
+    # The clock error of the change, and the interval between two requests.
     assert measured.bounds["propagation_all_weight_s"] == pytest.approx(0.03 + 1 / 10)
 
 
@@ -195,7 +195,7 @@ def test_changes_that_cannot_be_made_are_refused(wrong):
 
 
 def test_a_record_and_its_requests_give_the_same_again():
-    # A denial and its end, of a treatment whose weights cannot be moved; the clock of the requests begins at 0.
+    # A denial and its end, for a treatment whose weights are fixed; the requests' clock starts at 0.
     sent = requests(*answers("200", "200", "200", "403", "403", "403", "200", "200", "200"))
     found = propagation.measure(sent, [made(DENY, 0.15), made(ALLOW, 0.45)], BEGAN)
     changes = [dataclasses.asdict(one) for one in found]
@@ -214,6 +214,6 @@ def test_a_record_and_its_requests_give_the_same_again():
     older = [{key: value for key, value in change.items() if key != "asked"} for change in both]
     assert [one.asked for one in propagation.from_record(unasked, both, load())] == [True, False]
     assert [one.asked for one in propagation.from_record(unasked, older, load())] == [True, True]
-    # A line that was taken from the record leaves changes that do not fit.
+    # A record without one of its changes no longer matches its plan.
     with refused(RecordError, names=["deny"]):
         propagation.from_record(sent, changes[:1] * 3, load())

@@ -44,7 +44,7 @@ def test_a_bucket_ends_where_the_smallest_and_the_largest_latency_say(fortio):
     path = fortio.output(sent, 10, 10, 100, Resolution=1e-6).json_path
     (bucket,) = read_result(path).latency.buckets
     assert (bucket.start_s, bucket.end_s) == (pytest.approx(0.1), 0.503)
-    # The same of what is left where failed requests are taken out.
+    # The same for the remaining requests, without failed ones.
     failed = [dataclasses.replace(s, ok=s.iteration > 4) for s in sent]
     for every in (path, fortio.output(failed, 10, 10, 100, name="b", Resolution=1e-6).json_path):
         found = read_recorded(every, 10)
@@ -56,7 +56,7 @@ def test_failed_requests_are_taken_out_of_the_histogram(fortio):
     sent = fortio.run(100, 2, 10, lambda thread, i: 0.0015)
     sent = [dataclasses.replace(s, ok=False, latency_s=3.0) if s.iteration < 100 else s for s in sent]
     found = read_recorded(fortio.output(sent, 100, 2, 10).json_path, 10)
-    assert found.responses["latency_p90_s"] <= 0.002  # of the 800 good ones; of all it would be 3 s
+    assert found.responses["latency_p90_s"] <= 0.002  # of the 800 good ones; over all requests it would be 3 s
     assert found.responses["error_ratio"] == pytest.approx(0.2)
     assert found.notes == ()
 

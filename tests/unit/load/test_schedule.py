@@ -9,7 +9,7 @@ from meshtrial.load.quantiles import successful
 from meshtrial.load.result import read_result
 from meshtrial.load.schedule import Lateness, Schedule, argument, lateness, schedule_of, with_schedule
 
-TEN = Schedule(10, 1, 10, uniform=True)  # requests in a second, over one connection
+TEN = Schedule(10, 1, 10, uniform=True)  # requests per second, over one connection
 services = st.lists(st.sampled_from([0.0002, 0.001, 0.03, 0.5, 1.2]), min_size=40, max_size=40)
 
 
@@ -37,7 +37,7 @@ def offsets(schedule: Schedule, thread: int, n: int) -> list[float]:
 
 
 def served(virtual, service, threads: int, rps: float) -> tuple[Schedule, pl.DataFrame]:
-    """Forty calls by a perfect generator, each answered after its own time."""
+    """Forty calls by a perfect generator, with the given response times."""
     duration = 40 / rps
     sent = virtual.run(rps, threads, duration, lambda thread, i: service[i])
     schedule = Schedule(rps, threads, int(rps * duration) // threads, uniform=True)
@@ -155,7 +155,7 @@ def test_the_generators_own_wake_up_is_lateness_and_not_latency(virtual):
 
 def test_what_a_generator_that_woke_up_late_sends_back_to_back_is_its_own_lateness(virtual):
     # 1000 rps on one connection: due every 1.1 ms. The generator sleeps until 10 ms and then sends eight overdue
-    # requests of 0.2 ms back to back: each finds the connection busy, but with requests that should have been over.
+    # requests of 0.2 ms back to back. Each finds the connection busy, with requests that should have ended.
     schedule = Schedule(1000, 1, 10, uniform=True)
     due = offsets(schedule, 0, 10)
     sent, free = [], 0.0
@@ -215,7 +215,7 @@ def test_every_send_that_was_due_has_a_corrected_latency(virtual, service, threa
     raw = frame.drop_nulls("latency_s")
     assert (raw["corrected_latency_s"] >= raw["latency_s"] - 1e-9).all()
     if not catchup:
-        # Nothing is lost: what is not in the log is imputed, but for sends behind the end of a cut-off run.
+        # No send is lost: those missing from the log are imputed, except after the end of a cut-off run.
         assert frame.height <= schedule.planned
         inner = frame.group_by("thread").agg(pl.col("iter").max() + 1 == pl.len())
         assert inner["iter"].all()

@@ -13,13 +13,13 @@ from meshtrial.load import fortio as arguments
 from meshtrial.load.gates import Machine, evaluate
 from meshtrial.load.ingest import ingest
 
-# Two streams with 100 events each, one every 20 ms; the 5 ms of every tenth come again below.
+# Two streams with 100 events each, one every 20 ms; every tenth event is 5 ms late, as checked below.
 LOAD = FixedRate(rps=100, connections=2, duration_s=2, protocol="sse")
 OPENING_S = [0.002, 0.004]
 
 
 def events(fortio, latency=lambda i: 0.006 if i % 10 == 9 else 0.001, late_ms=lambda i: 0):
-    """What two streams brought that were opened 10 ms after each other; the last of them is due 2 s after the first."""
+    """The events of two streams that were opened 10 ms apart; the last event is due 2 s after the first."""
     return [
         fortio.Sent(thread, i, start + int((i + i / 99) * 20e6) + int(late_ms(i) * 1e6), latency(i))
         for thread in range(2)

@@ -1,4 +1,4 @@
-"""What the local backend cannot build, or not for a load: refused before anything is started."""
+"""Treatments and loads that the local backend cannot build are refused before anything starts."""
 
 import pytest
 from refused import refused

@@ -1,4 +1,4 @@
-"""What features add to the sidecars, as data: several of them are one, in their order."""
+"""The sidecar settings of features, as data: several features combine in their order."""
 
 from meshtrial.testbed.local.features import Addition, joined
 

@@ -1,4 +1,4 @@
-"""What is recorded of a machine, and its state before a run: asked of the machine itself, and never how fast it is."""
+"""Facts recorded about a machine, and its state before a run: read from this machine, never how fast it is."""
 
 import threading
 from pathlib import Path
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.linux
 
 
 def kernel_says(monkeypatch: pytest.MonkeyPatch, files: dict[str, str]) -> None:
-    """Files below /sys are these, and no others are there."""
+    """Files below /sys are these and no others."""
     read = Path.read_text
 
     def read_text(path: Path, *arguments: object, **options: object) -> str:

@@ -1,4 +1,4 @@
-"""Who uses a machine, from a /proc that a test writes: processes that come and go, own ones, those that are hidden."""
+"""Other users of a machine, from a /proc that a test writes: short-lived, own and hidden processes."""
 
 import os
 from pathlib import Path
@@ -8,12 +8,12 @@ import pytest
 from meshtrial.testbed.local.others import LoadSnapshot, Process, Watch, between
 
 OWN = 100
-# Of a machine of two cores that is looked at for a second each time.
+# A machine of two cores, read once per second.
 SECOND = 2 * os.sysconf("SC_CLK_TCK")
 
 
 class Proc:
-    """A /proc: what has been used so far, in ticks of this machine, and whose it is."""
+    """Write a /proc: the ticks used so far, and whose they are."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.busy, self.seconds = root, 0, 0
@@ -21,7 +21,7 @@ class Proc:
         self.add(OWN, "python", 1)
 
     def add(self, pid: int, name: str, parent: int, ticks: int = 0, started: int = 7, waited_for: int = 0) -> None:
-        """A process that has used so much by itself, and its ended children so much."""
+        """A process with its own ticks and those of its ended children."""
         fields = ["0"] * 50
         fields[0], fields[1], fields[19] = "S", str(parent), str(started)
         fields[11], fields[12], fields[13] = str(ticks // 2), str(ticks - ticks // 2), str(waited_for)
@@ -33,7 +33,7 @@ class Proc:
         (self.root / str(pid)).rmdir()
 
     def look(self, used: int = 0, own: int = OWN) -> LoadSnapshot:
-        """A second later, of which all programs together used so many ticks."""
+        """One second later, in which all programs together used the given ticks."""
         self.busy, self.seconds = self.busy + used, self.seconds + 1
         idle = self.seconds * SECOND - self.busy
         (self.root / "stat").write_text(f"cpu  {self.busy} 0 0 {idle} 0 0 0 0 0 0\ncpu0 1 2 3\n")
@@ -78,7 +78,7 @@ def test_a_program_that_starts_and_ends_processes_is_known_by_who_waits_for_them
     before = machine.look()
     for pid in (301, 401, 400):
         machine.end(pid)
-    machine.add(300, "make", 1, waited_for=5000 + 70)  # of the old compiler 10, the rest of two that came and went
+    machine.add(300, "make", 1, waited_for=5000 + 70)  # the old compiler's 10, and the rest from two short-lived ones
     machine.add(302, "cc1", 300, ticks=30, started=8)
     machine.add(OWN, "python", 1, waited_for=3000 + 25)
     found = between(before, machine.look(70 + 30 + 25))
@@ -121,7 +121,7 @@ def test_of_hidden_processes_the_share_is_known_and_no_name(machine):
 
 
 def test_sums_that_disagree_give_no_impossible_share(machine):
-    """The kernel counts a process exactly, and the cores by samples."""
+    """The kernel counts a process exactly, but cores by samples."""
     before = machine.look()
     machine.add(OWN, "python", 1, ticks=60)
     machine.add(300, "burner", 1, ticks=90, started=9)
@@ -151,14 +151,14 @@ def test_a_watch_goes_on_from_the_last_look_and_begins_anew_after_a_long_time(ma
         slept.append(seconds)
         now[0] += seconds
 
-    # Who took the first look says which processes are the study's.
+    # The first reading decides which processes are the study's.
     watch = Watch(LoadSnapshot(-1.5, OWN, [0] * 8, {}), look, lambda: now[0], sleep)
     assert watch(2.0).share == 0
-    assert slept == [0.5]  # a second and a half had passed when it was made
+    assert slept == [0.5]  # it was made after a second and a half
     watch(2.0)
     assert slept == [0.5, 2.0]
     now[0] += 5.0
-    watch(2.0)  # five seconds are over: nothing is waited for
+    watch(2.0)  # five seconds have passed, so the wait ends
     assert slept == [0.5, 2.0, 0.0]
     now[0] += 60.0
     assert watch(2.0).share == 0

@@ -1,4 +1,4 @@
-"""What /proc/stat says of the machine."""
+"""The machine's counters in /proc/stat."""
 
 import os
 
@@ -13,7 +13,7 @@ def _times(user=0, nice=0, system=0, idle=0, iowait=0, irq=0, softirq=0, steal=0
 
 @pytest.fixture
 def told():
-    """Let the test say what each reading of the counters is."""
+    """Replace each reading of the counters."""
 
     def answer(*readings):
         left = list(readings)
@@ -40,7 +40,7 @@ def test_waiting_for_a_disk_is_not_work(told):
 
 
 def test_counters_that_go_back_give_no_impossible_share(told):
-    # The kernel corrects iowait downwards, and steal at a migration of the machine.
+    # The kernel may lower iowait, and steal when the machine migrates.
     used = told(_times(idle=100, iowait=50, steal=50), _times(user=50, idle=120, iowait=40, steal=45)).used()
     assert 0 <= used.busy <= 1
     assert used.stolen == 0

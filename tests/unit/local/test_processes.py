@@ -1,4 +1,4 @@
-"""What a child says of its end: real processes, each a line of shell."""
+"""Messages about a child that ended: real processes, each one line of shell."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ ENVOY = "echo '[2026][1][critical][main] [server.cc:449] error `no such sink`: {
         ("exit 0", Child.state, "ended with code 0"),
         ("exit 3", Child.state, "ended with code 3"),
         ("kill -9 $$", Child.state, "ended by signal 9, Killed"),
-        # Why is the error itself, and no bracket behind it.
+        # The error itself is the reason, without a bracket after it.
         (ENVOY, Child.why, "[2026][1][critical][main] [server.cc:449] error `no such sink`: {"),
         ("for i in 1 2 3 4; do echo $i; done", Child.why, "2 | 3 | 4"),
         ("true", Child.why, "(no output)"),
@@ -80,7 +80,7 @@ def test_one_that_was_stopped_for_a_while_is_found_out_afterwards(tmp_path):
         made.stop()
 
 
-@pytest.mark.linux  # elsewhere there is one loopback address
+@pytest.mark.linux  # other systems have one loopback address
 def test_free_ports_are_different_ones():
-    # One after another, two of so many are the same in most tries: the kernel knows of some 28,000.
+    # Drawn one after another, two of these ports are usually equal: the kernel has about 28,000.
     assert len(set(free_ports("127.31.41.59", 500))) == 500

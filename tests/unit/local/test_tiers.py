@@ -164,7 +164,7 @@ def test_the_quick_profile():
     made = study()
     assert [3 * load.replicas for load in made.loads] == [30, 150, 300]
     assert {(load.rps, load.connections) for load in made.loads} == {(200, 100)}
-    assert made.blocks == 6  # the least in which one contrast can be called
+    assert made.blocks == 6  # the smallest number at which one contrast can be called
     assert "reduced rate" in made.title
     assert made.order == "randomised"
     assert study(order="ascending").order == "ascending"
@@ -192,7 +192,7 @@ def test_services_that_nobody_calls_are_crossed_with_the_sizes():
         (replicas, unused) for replicas in (10, 20) for unused in (0, 200, 1000)
     ]
     assert len({load.label for load in made.loads}) == 6
-    assert len(study(sizes="30", unused_services="0,200").loads) == 2  # one size is enough where they grow
+    assert len(study(sizes="30", unused_services="0,200").loads) == 2  # one size is enough, because sizes grow there
     with refused(UsageError, names=["unused_services", "-1", "10000"]):
         study(unused_services="-1,0")
     with refused(UsageError, names=["growing", "unused_services"]):

@@ -1,4 +1,4 @@
-"""Versions of a data plane: how they are declared, what a file may change, and what is refused in one line."""
+"""Versions of a data plane: their declaration, what a file may change, and refusals in one line."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""`meshtrial plan`: numbers that follow from a noise that was put into the records."""
+"""`meshtrial plan`: numbers that follow from the noise that the records contain."""
 
 import dataclasses
 import json
@@ -73,7 +73,7 @@ def test_blocks_for_a_margin(record_study, call, tmp_path):
     (load,) = made["loads"]
     need, twin = load["needs"]
     assert need["sd"] == pytest.approx(SD)
-    # Eight blocks say that the noise is below 1.22 of their own with a confidence of 70 %: sqrt(7 / 4.671).
+    # Eight blocks bound the noise by 1.22 times their own with a confidence of 70 %: sqrt(7 / 4.671).
     half, careful = math.log(1.05), SD * math.sqrt(7 / chi2.ppf(0.3, 7))
     t_test = TTestPower().solve_power(half / careful, alpha=0.05, power=0.8)
     assert need["difference"] == stats.blocks_for_difference(careful, half)
@@ -82,7 +82,7 @@ def test_blocks_for_a_margin(record_study, call, tmp_path):
     assert need["equivalence"] == stats.blocks_for_equivalence(careful, half)
     assert 0 <= need["equivalence"] - math.ceil(((1.6449 + 1.2816) * careful / half) ** 2 / 0.955) <= 2
     assert (twin["treatment"], twin["twin"], twin["sd"]) == ("none-aa", True, pytest.approx(0.2 * SD))
-    # The quiet A/A pair does not decide.
+    # The quiet A/A pair is not the limit.
     assert load["difference_blocks"] == need["difference"]
     assert missing(out, [need["difference"], "node-proxy", "none", 8, "10.7", 5]) == []
 
@@ -110,7 +110,7 @@ def test_time_is_that_of_the_recorded_runs(record_study, call, tmp_path):
     # A run starts every 10 s; a block has three treatments.
     _, out, _, made = call("--from", record_study(), "--margin", "5%", "--json", tmp_path / "plan.json")
     load = made["loads"][0]
-    assert load["seconds_per_block"] == pytest.approx(30, abs=10)  # the last run has no next one
+    assert load["seconds_per_block"] == pytest.approx(30, abs=10)  # the last run has no successor
     assert load["difference_s"] == pytest.approx(load["difference_blocks"] * load["seconds_per_block"])
     assert re.search(r"A block of 3 treatments takes \d+ s here", out)
 
@@ -159,7 +159,7 @@ def test_a_study_that_declared_differences_is_planned_by_them(record_study, call
     assert (need["scale"], need["sd"]) == ("difference", pytest.approx(sd))
     careful = stats.upper_sd(sd, BLOCKS)
     assert need["difference"] == stats.blocks_for_difference(careful, 0.05, jointly=True)
-    # A margin in percent is judged by ratios, whatever the verdict is of.
+    # A margin in percent applies to ratios, whichever scale carries the verdict.
     logs = stats.upper_sd(SD, BLOCKS)
     assert need["equivalence"] == stats.blocks_for_equivalence(logs, math.log(1.05))
     assert need["visible"] == pytest.approx(stats.detectable_effect(BLOCKS, jointly=True) * sd)
@@ -189,7 +189,7 @@ def test_slices(record_study, call, tmp_path):
     assert slices["options"]["4"][0] == load["difference_blocks"]
     assert slices["options"]["1"][0] > load["difference_blocks"]
     for count, (blocks, seconds) in slices["options"].items():
-        # two runs differ in a block; three treatments are deployed and measured for so many slices of 2 s
+        # a block has two runs; three treatments are deployed and measured for n slices of 2 s
         sd = stats.upper_sd(math.sqrt(2 * (slices["between"] + within / int(count))), BLOCKS)
         assert blocks == stats.blocks_for_difference(sd, math.log(1.05))
         assert seconds == pytest.approx(blocks * 3 * (slices["outer_s"] + int(count) * 2))

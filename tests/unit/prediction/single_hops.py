@@ -1,4 +1,4 @@
-"""Studies of single hops whose costs a test knows."""
+"""Studies of single hops with known costs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -29,13 +29,13 @@ def loads(*rates: float, **more: object) -> tuple[FixedRate, ...]:
 
 
 def usage(component: str, role: str, us: float, rps: float, mib: float = 20.0, count: int = 1) -> ComponentUsage:
-    """What a component used at this CPU per request."""
+    """Return a component's use at this CPU per request."""
     cpu_s = us * 1e-6 * rps * WINDOW_S
     return ComponentUsage(component, role, WINDOW_S, cpu_s, int(mib * count * MIB), count=count)
 
 
 def sidecars(load: FixedRate, noise: float = 0.0) -> list[ComponentUsage]:
-    """Two sidecars that use what the tables above say, and 1 ns for each byte."""
+    """Two sidecars with the costs of the tables above, and 1 ns per byte."""
     rps = int(load.rps)
     body = (load.payload_bytes + (load.response_bytes or load.payload_bytes)) * 1e-3
     memory = 40.0 + 0.1 * (load.connections - 4)
@@ -64,7 +64,7 @@ def recorded(
     app_us: float = APP_US,
     requests: int = 20_000,
 ) -> StudyData:
-    """A study of these treatments against none, without its requests."""
+    """Return a study of these treatments and none, without its requests."""
     plan = make_plan(study(("none", "none-aa", *data_planes), blocks=blocks, loads=at, seed=seed))
     by_label = {load.label: load for load in at}
     rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""Measured over predicted amounts of generated systems, the model's own error, and what deviates."""
+"""Measured over predicted amounts of generated systems, the model's own error, and deviating systems."""
 
 import math
 from dataclasses import replace
@@ -24,7 +24,7 @@ from meshtrial.prediction.accuracy import (
 from meshtrial.prediction.ranges import Estimate
 
 RPS = 100
-# Each system's CPU is this many times what is predicted; the third has a delay in one hop as well.
+# Each system's CPU is this multiple of the prediction; the third also has a delay in one hop.
 FACTORS = {"system-1": 1.1, "system-2": 0.9, "system-3": 1.0}
 DELAY_S = 0.003
 DELAYED = f"sidecar+delay-{DELAY_S * 1e6:.0f}us"
@@ -43,7 +43,7 @@ def single_hop(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def measured(single_hop):
-    """A study of three systems whose amounts are known multiples of what is predicted for them."""
+    """A study of three systems whose amounts are known multiples of their predictions."""
     plan = planned("prediction", systems="1,2,3", rps=RPS, treatments=f"none,sidecar,{DELAYED}", seed=1)
     rng = np.random.default_rng(2)
     predicted = {
@@ -70,9 +70,9 @@ def test_errors_are_those_of_the_systems(measured, single_hop):
         assert found[system, CPU, False].error == pytest.approx(factor - 1, abs=2e-3)
         assert found[system, LATENCY, False].error == pytest.approx(0, abs=2e-3)
         assert found[system, CPU, False].treatment == found[system, CPU, True].treatment == "sidecar"
-    # Ten percent off, and the two others say that the model errs by 0.1 / sqrt(2) = 7 %: inside of 1.96 times that.
+    # Ten percent off, while the two others give a model error of 0.1 / sqrt(2) = 7 %: within 1.96 times that.
     assert found["system-1", CPU, False].is_inside
-    # A system alone decides nothing about itself: without error elsewhere the interval is that of the blocks.
+    # A system's own deviation does not widen its interval: without error elsewhere it is that of the blocks.
     assert found["system-3", LATENCY, False].predicted.high < found["system-3", LATENCY, True].measured.low
 
 

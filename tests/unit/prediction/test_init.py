@@ -1,4 +1,4 @@
-"""What a treatment adds to a system is the sum of what its single hops cost at the proxies' own rates."""
+"""A treatment adds to a system the sum of its single hops' costs at the proxies' own rates."""
 
 from dataclasses import replace
 
@@ -45,7 +45,7 @@ def test_one_hop_costs_what_was_measured():
 
 
 def test_a_proxy_costs_what_its_own_rate_costs():
-    # Through b's proxy pass 200 + 800 requests per second, through a's and c's a number between two rates.
+    # b's proxy carries 200 + 800 requests per second, those of a and c a number between two rates.
     found = predict(chain(200, 800), [recorded({"sidecar": sidecars})], "sidecar")
     assert found.services["b"].cores.value == pytest.approx((200 * CALLEE_US[1000] + 800 * CALLER_US[1000]) * US)
     # log10(200) is 2.301: 30.1 % of the way from 300 to 200 us.
@@ -70,7 +70,7 @@ def test_a_service_outside_has_no_proxy():
 @pytest.mark.parametrize(("nodes", "machine_rps"), [(0, 100), (1, 500), (2, 250), (50, 100)])
 def test_a_call_costs_less_on_a_busy_node(nodes, machine_rps):
     data = [recorded({"sidecar": sidecars})]
-    # The calls have 500 rps in all, and a call passes both its proxies on one machine.
+    # The calls have 500 rps in all, and both proxies of a call are on one machine.
     found = predict(chain(100, 200, 200), data, "sidecar", options=Options(nodes=nodes))
     read_at = 100**OWN_EXPONENT * machine_rps ** (1 - OWN_EXPONENT)
     cost_us = np.interp(np.log(read_at), np.log([100, 1000]), [CALLER_US[100], CALLER_US[1000]])
@@ -87,7 +87,7 @@ def test_a_rate_below_the_measured_ones_has_an_envelope():
     found = predict(chain(10), [recorded({"sidecar": sidecars})], "sidecar")
     cores = found.services["a"].cores
     assert cores.value is None
-    # A request costs at least as much as at 100 rps, and a second at most.
+    # A request costs at least what it costs at 100 rps, and a second at most.
     assert cores.low == pytest.approx(10 * CALLER_US[100] * US)
     assert cores.high == pytest.approx(100 * CALLER_US[100] * US)
 
@@ -113,7 +113,7 @@ def test_the_difference_of_two_treatments_is_taken_within_blocks():
     data = recorded({"sidecar": sidecars, "sidecar+mtls": cheaper})
     found = predict(chain(100), [data], "sidecar", "sidecar+mtls")
     assert found.cores.value == pytest.approx(100 * (500 - 250) * US)
-    # Outside of the measured rates each treatment has an envelope of its own.
+    # Outside the measured rates each treatment has its own bounds.
     below = predict(chain(10), [data], "sidecar", "sidecar+mtls").services["a"].cores
     assert below.low == pytest.approx((10 * 300 - 100 * 250) * US)
     assert below.high == pytest.approx((100 * 300 - 10 * 250) * US)
@@ -152,7 +152,7 @@ def test_sidecars_are_compared_with_proxies_of_nodes():
 def test_memory_includes_the_configuration_where_a_study_measured_it(monkeypatch):
     monkeypatch.setattr(prediction, "configuration_slopes", lambda *_: ([np.full(6, 0.01 * MIB)], 10))
     data = [recorded({"sidecar": sidecars})]
-    # Three services are known to three proxies.
+    # Each of the three proxies knows three services.
     assert predict(chain(100, 100), data, "sidecar").memory_bytes.value == pytest.approx((120 + 9 * 0.01) * MIB)
     far = System({}, tuple(Call("hub", f"s{i}", 10) for i in range(30)))
     assert any("does not include" in line for line in predict(far, data, "sidecar").assumptions)

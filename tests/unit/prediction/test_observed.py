@@ -1,4 +1,4 @@
-"""Calls from recorded answers of a Prometheus 2.42, which had an hour and a half of each mesh's series.
+"""Calls from recorded responses of a Prometheus 2.42 with an hour and a half of each mesh's series.
 
 One of Istio's counters was reset half an hour before the answers. Both ends report most calls.
 """

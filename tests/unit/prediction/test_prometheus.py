@@ -1,4 +1,4 @@
-"""A Prometheus that does not answer as one is one line with its address."""
+"""A server that does not answer like a Prometheus gives one line with its address."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Dropping the worst runs by their maximum: what is known of such rules holds in the simulation."""
+"""Dropping the worst runs by their maximum: known properties of such rules hold in the simulation."""
 
 import json
 import sys

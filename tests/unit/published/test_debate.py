@@ -1,4 +1,4 @@
-"""The rows of the sidecar debate are what its raw files contain: six runs at one rate are kept as a fixture."""
+"""The rows of the sidecar debate match its raw files: six runs at one rate are kept as a fixture."""
 
 import csv
 import re

@@ -1,4 +1,4 @@
-"""The transcribed numbers and what is said of them."""
+"""The transcribed numbers and the claims about them."""
 
 import ast
 import dataclasses
@@ -17,7 +17,7 @@ from meshtrial.records.dataset import RUNS_SCHEMA
 from meshtrial.records.schema import RunRecord, VerdictRow
 from published import AMBIENT, DEBATE, FEATURES, LINKERD, RATES, REPEATED, SCALE, SIDECARLESS, Articles, claims
 
-# A column a response (mean, P50, P75, P90, P99), typed a second time from the articles.
+# One column per response (mean, P50, P75, P90, P99), typed a second time from the articles.
 PRINTED = {
     ("details, old app", "none"): [
         [0.89, 0.64, 0.74, 0.85, 2.67],
@@ -66,7 +66,7 @@ def test_means_and_single_figures():
         for mesh, median, largest in zip(("linkerd", "istio", "none"), (14, 26, 6), most, strict=True):
             assert published.value(LINKERD, f"latency, {rps} rps", mesh, "median") == median
             assert published.value(LINKERD, f"latency, {rps} rps", mesh, "max") == largest
-    # What is printed as added is what the latencies differ by.
+    # The printed additions are the differences of the latencies.
     for mesh in ("linkerd", "istio"):
         low = {name: published.value(LINKERD, "latency, 20 rps", name, "max") for name in (mesh, "none")}
         assert published.value(LINKERD, "as added, 20 rps", mesh, "added_max") == low[mesh] - low["none"]
@@ -139,7 +139,7 @@ def test_three_pairs_cannot_go_below_a_quarter(experiment):
     assert rows["p"].min() == 0.25
     assert rows["p_equivalence"].min() == 0.125
     assert set(rows["margin_relative"]) == {0.05}
-    assert rows["margin_floor"].null_count() == rows.height == 5  # the articles argue about per cent
+    assert rows["margin_floor"].null_count() == rows.height == 5  # the articles argue in percent
 
 
 def test_both_apps_are_six_pairs():
@@ -147,7 +147,7 @@ def test_both_apps_are_six_pairs():
     # All six P99s are lower under ambient: 2/64.
     assert rows["latency_p99_s"]["p"] == pytest.approx(2 / 64)
     assert rows["latency_p99_s"]["verdict"] == "faster"
-    assert rows["latency_p50_s"]["verdict"] == "inconclusive"  # one tie, one pair the other way
+    assert rows["latency_p50_s"]["verdict"] == "inconclusive"  # one tie, one pair reversed
 
 
 def test_every_run_of_the_debate_is_in_its_table():
@@ -166,7 +166,7 @@ def test_the_debate_at_every_rate():
     def verdicts(response, row):
         return [getattr(found[rps, response], row)["verdict"] for rps in RATES]
 
-    # Each of the five runs of ambient is above each of Linkerd's: 2 / (10 over 5).
+    # Each of ambient's five runs is above each of Linkerd's: 2 / (10 over 5).
     assert verdicts("mesh_cpu", "ambient") == verdicts("data_plane_memory", "ambient") == ["higher"] * 5
     assert [found[rps, "mesh_cpu"].ambient["p"] for rps in RATES] == pytest.approx([2 / 252] * 5)
     assert verdicts("latency_p99_s", "ambient") == ["faster"] * 4 + ["slower"]
@@ -259,7 +259,7 @@ def test_numbers_without_a_replicate_are_quotients():
     one = found["Bookinfo, new, 1000 rps", "p99", "ambient"]
     assert (one.statistic, one.ratio) == ("one run", pytest.approx(2.94 / 2.19))
     assert not any(experiment in REPEATED for experiment, _, _ in found)
-    # A feature is held against its mesh; conditions and ranges have no quotient.
+    # A feature is compared with its mesh; conditions and ranges have no quotient.
     consul = found["Consul features, 700 rps", "median", "consul+mtls"]
     assert (consul.baseline, consul.ratio) == ("consul", pytest.approx(57.48 / 34.84))
     assert {response for _, response, _ in found}.isdisjoint({"achieved_rps", "service_cpu", "added_least"})

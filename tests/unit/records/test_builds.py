@@ -1,4 +1,4 @@
-"""Which builds are suspected, from what runs recorded of their programs."""
+"""Builds that may not be releases, judged by what runs recorded about their programs."""
 
 from dataclasses import dataclass
 
@@ -27,9 +27,9 @@ SSL = "BoringSSL 9e5580933739"
         ("Envoy is built as", "DEBUG, RELEASE", "DEBUG"),
         ("linkerd-proxy is built as", "debug", "debug"),
         ("ztunnel's program is built as", "symbols-release", ""),
-        # Without whole optimisation: quicker to build, slower to run.
+        # Without whole optimisation: faster to build, slower to run.
         ("ztunnel's program is built as", "quick-release", "quick-release"),
-        # A version is no build, whatever it is called.
+        # A version is not a build type, whatever its name.
         ("istiod tells", "1.31-debug", ""),
     ],
 )

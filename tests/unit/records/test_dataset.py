@@ -1,4 +1,4 @@
-"""Some treatments and loads of a study: fewer rows, and no other number."""
+"""A selection of a study's treatments and loads: fewer rows, with equal numbers."""
 
 import pytest
 from refused import refused

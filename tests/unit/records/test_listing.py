@@ -1,4 +1,4 @@
-"""What can be opened: samples first, then what was recorded, newest first, each once."""
+"""Studies that can be opened: samples first, then recorded ones from the newest, each once."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""What of a study names the machine that made it is told before it is published; records of today name nothing."""
+"""Before publication, everything in a study that identifies its machine is reported; new records have nothing."""
 
 import json
 

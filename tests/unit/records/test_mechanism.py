@@ -1,4 +1,4 @@
-"""What a study counted of system calls: written, read back, and refused where it is not whole."""
+"""A study's system call counts: written, read back, and refused if incomplete."""
 
 import json
 

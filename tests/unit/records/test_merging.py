@@ -17,7 +17,7 @@ REQUESTS = pl.DataFrame({"latency_s": [0.1], "ok": [True]})
 
 
 def recorded(root: Path, plan: Plan, make_record, part: str, skip: int = 0) -> StudyStore:
-    """One part, run in a cluster of its own; all but the last runs where some are to be skipped."""
+    """Run one part in a cluster of its own, leaving out the last runs if requested."""
     share = Part.parse(part)
     environment = {
         "schema": "meshtrial.environment/1",
@@ -48,7 +48,7 @@ def test_the_parts_together_are_the_study(three, tmp_path, small_plan):
     assert [place["recorded_as"] for place in merged.environment["parts"]] == [
         store.path.name for store in sorted(three, key=lambda store: store.blocks)
     ]
-    # No block was dropped and none is provisional: the rows are those of the same runs in one place.
+    # No block was dropped and none is provisional, so the rows equal those of one place.
     plain, rows = infer(small_plan, merged.records())
     data = analyse(merged)
     assert data.table.equals(plain)

@@ -1,4 +1,4 @@
-"""A packed study: the same bytes each time, verdicts without what was left out, and nothing taken that is damaged."""
+"""A packed study has the same bytes each time, verifies without left-out files, and is refused if damaged."""
 
 import json
 import lzma
@@ -138,13 +138,13 @@ def test_what_is_left_out_is_named_and_not_missed(tmp_path, studies):
     assert code == 0
     assert said.startswith(f"{file}: plan sealed")
     assert "logs and requests left out when it was packed" in said
-    assert not studies.exists()  # to be verified it is unpacked elsewhere, and removed
+    assert not studies.exists()  # for verification it is unpacked elsewhere and removed
     data = read_study(StudyStore.open(file))
     assert data.verdicts == read_study(StudyStore.open(SAMPLE)).verdicts
     with refused(RecordError):
         data.latency(data.runs[0])
     run = data.run_folder(data.runs[0])
-    (run / "fortio.json").unlink()  # what was not left out is missed
+    (run / "fortio.json").unlink()  # files that were not left out are missing
     assert check_checksums(run) == [f"{run / 'fortio.json'}: is missing"]
 
 
@@ -173,7 +173,7 @@ def test_a_run_that_was_altered_is_not_unpacked_and_verify_reads_the_file_itself
     with refused(RecordError):
         StudyStore.open(altered)
     assert not studies.exists() or list(studies.rglob("*.json")) == []
-    StudyStore.open(file)  # an intact one lies unpacked
+    StudyStore.open(file)  # an intact copy is unpacked already
     code, _, said = meshtrial("verify", altered)
     assert code == 1
     assert said.endswith(f"/{SAMPLE.name}/runs/01-1-none/run.json: was altered after it was recorded\n")
@@ -249,7 +249,7 @@ def test_a_member_that_is_not_a_plain_file_is_refused(tmp_path, kind, size):
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory) -> bytes:
-    """A small study, packed: the runs of the sample's first treatments."""
+    """Pack a small study: the runs of the sample's first treatments."""
     folder = tmp_path_factory.mktemp("sound")
     study = shutil.copytree(SAMPLE, folder / SAMPLE.parent.name / SAMPLE.name)
     for run in sorted((study / "runs").iterdir())[2:]:
@@ -296,7 +296,7 @@ def test_two_packings_of_one_plan_are_told_apart_by_the_digests_of_their_runs(fi
     with refused(RecordError):
         packed.unpack(other)
     assert packed.unpack(file) == folder
-    # The same, but for how its files are written down.
+    # The same content in another encoding of its files.
     plan = (SAMPLE / "plan.json").read_bytes()
     odd = rewritten(file, tmp_path / "odd.tar.xz", {f"{HOME}//plan.json": plan, f"{HOME}/plan.json": None})
     assert packed.unpack(odd) == folder

@@ -1,4 +1,4 @@
-"""A run second by second: from its requests, and from looks at its components."""
+"""A run second by second: from its requests, and from samples of its components."""
 
 import polars as pl
 import pytest

@@ -11,7 +11,7 @@ LOAD = "100rps-4c"
 
 
 def records_of(plan, make_record, fail=lambda block, treatment, attempt: ""):
-    """All runs of a plan; a failed first attempt is repeated once, as the runner does."""
+    """Return all runs of a plan; a failed first attempt is repeated once, as the runner does."""
     found = []
     for run in plan.runs:
         for attempt in (1, 2):
@@ -45,7 +45,7 @@ def test_a_run_that_fails_twice_takes_its_block_from_every_treatment(small_plan,
     assert runs == {2: [("node-proxy", 2)]}
     table = runs_table(small_plan, found)
     assert not table.filter(pl.col("block") == 2)["included"].any()
-    # Nothing is thrown away: both attempts are in the table.
+    # Both attempts are in the table.
     assert table.filter((pl.col("block") == 2) & (pl.col("treatment") == "node-proxy")).height == 2
 
 

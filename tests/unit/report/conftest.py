@@ -13,7 +13,7 @@ def synth() -> ModuleType:
 
 
 class Variants(dict[str, StudyData]):
-    """The synthetic studies by name, each made when it is first asked for."""
+    """Return the synthetic studies by name, each made on first use."""
 
     def __init__(self, root: Path) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ def variants(tmp_path_factory) -> Variants:
 
 @pytest.fixture(scope="session")
 def added(synth, tmp_path_factory):
-    """A study whose plan declares that the added amount of its primary responses carries the verdict."""
+    """A study whose plan gives verdicts on the added amount of its primary responses."""
     scales = dict.fromkeys(synth.PRIMARY, "difference")
     return synth.study_data(tmp_path_factory.mktemp("added"), synth.Shape(scales=scales))
 

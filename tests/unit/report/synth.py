@@ -1,4 +1,4 @@
-"""A study that was never run: the real records and dataclasses, filled from a seeded generator."""
+"""A simulated study: the real records and dataclasses, filled from a seeded generator."""
 
 import dataclasses
 import math
@@ -33,7 +33,7 @@ PRIMARY = ("latency_p50_s", "latency_p99_s", "path_cpu_s_per_request")
 
 @dataclass(frozen=True)
 class Shape:
-    """What a synthetic study looks like."""
+    """Properties of a synthetic study."""
 
     treatments: tuple[str, ...] = tuple(TREATMENTS)
     blocks: int = 10
@@ -53,7 +53,7 @@ class Shape:
 
 
 TWO_LOADS = (FixedRate(200, 10, 6.0), ClosedLoop(10, 6.0))
-# What studies may be like, and what of them a page must bear.
+# Variations of studies that a page must show correctly.
 VARIANTS = {
     "usual": Shape(requests=300),
     "no verdicts": Shape(requests=300, verdicts=False, blocks=3),
@@ -70,7 +70,7 @@ VARIANTS = {
 
 
 def row_of(data: StudyData, treatment: str, response: str = "latency_p50_s") -> VerdictRow:
-    """The one verdict of a treatment and response."""
+    """Return the one verdict of a treatment and response."""
     (row,) = [row for row in data.verdicts if (row.treatment, row.response) == (treatment, response)]
     return row
 
@@ -112,20 +112,20 @@ def study_data(root: Path, shape: Shape | None = None) -> StudyData:
 
 
 def changed(data: StudyData, wanted: Callable[[VerdictRow], bool] = lambda row: True, **more: Any) -> StudyData:
-    """The study with those of its verdict rows changed that are wanted."""
+    """Return the study with the selected verdict rows changed."""
     rows = tuple(dataclasses.replace(row, **more) if wanted(row) else row for row in data.verdicts)
     return dataclasses.replace(data, verdicts=rows)
 
 
 def asked(data: StudyData, **more: Any) -> StudyData:
-    """The study as if something else had been asked."""
+    """Return the study as if its plan were different."""
     study = dataclasses.replace(data.plan.study, **more)
     return dataclasses.replace(data, plan=dataclasses.replace(data.plan, study=study))
 
 
 @contextmanager
 def rewritten(data: StudyData, run: RunRecord, *columns: pl.Expr) -> Iterator[pl.DataFrame]:
-    """The requests of a run with these columns, for as long as somebody looks."""
+    """Replace the requests of a run with these columns inside the block."""
     path = data.run_folder(run) / "latency.parquet"
     kept = path.read_bytes()
     frame = pl.read_parquet(path).with_columns(*columns)
@@ -154,7 +154,7 @@ ENVIRONMENT = {
 
 
 def _flaws(shape: Shape, planned: PlannedRun) -> tuple[bool, bool, bool]:
-    """Whether its proofs fail, its rate is not held, its sends are late."""
+    """Whether its proofs fail, its rate is missed, or its sends are late."""
     late = planned.repetition in shape.failed_blocks and planned.treatment == shape.treatments[-1]
     return planned.treatment in shape.invalid, (planned.load, planned.treatment) in shape.saturated, late
 

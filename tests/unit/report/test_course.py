@@ -1,4 +1,4 @@
-"""Runs over their seconds, as lines and as strips: what a median over the runs hides."""
+"""Runs over their seconds, as lines and as strips, which show what a median over the runs hides."""
 
 import dataclasses
 import shutil
@@ -22,7 +22,7 @@ def longer(synth, tmp_path_factory):
 
 @pytest.fixture
 def copy(longer, tmp_path):
-    """The same to be changed."""
+    """Return a copy that a test may change."""
     return dataclasses.replace(longer, path=shutil.copytree(longer.path, tmp_path / "study"))
 
 
@@ -33,7 +33,7 @@ def test_a_row_a_run_with_its_slowest_second(longer):
     run = longer.runs[0]
     seconds = longer.series(run).filter(measure="p99_s").sort("second")["value"]
     (row,) = figure.table.filter(run=run.run_id).iter_rows(named=True)
-    # The fourth second was not sent in to its end.
+    # The fourth second was cut off.
     assert row["seconds"] == 3
     assert row["slowest second's p99 / ms"] == pytest.approx(1e3 * max(seconds[:3]))
     assert row["slowest second"] == seconds[:3].arg_max()
@@ -56,7 +56,7 @@ def test_without_seconds_it_says_so_and_is_nothing(data):
 def test_the_course_shows_seconds_and_says_when_there_is_only_one(data, longer):
     assert "No run recorded its course" in figures.course(data).alt  # 1500 requests at 2000 a second
     figure = figures.course(longer)
-    assert set(figure.table["second"]) == {0, 1, 2}  # the fourth second was not sent in to its end
+    assert set(figure.table["second"]) == {0, 1, 2}  # the fourth second was cut off
     assert set(figure.table["what"]) == {"p50 latency of the second / ms", "p99 latency of the second / ms"}
     assert "node-proxy: medians from" in figure.alt
     run = longer.runs[0]

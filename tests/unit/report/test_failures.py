@@ -6,7 +6,7 @@ from meshtrial.report.tables.failures import changes, failed_requests
 
 
 def with_failures(data, treatment: str, **more):
-    """The study with the first run of a treatment with_failures."""
+    """Return the study with failed requests in the first run of a treatment."""
     first = next(run for run in data.runs if run.treatment == treatment)
     reconnects = more.pop("reconnects", 0.0)
     other = replace(first, responses={**first.responses, "reconnects": reconnects}, **more)
@@ -41,7 +41,7 @@ def change(name: str, first_s: float | None, all_s: float | None, **failed: int)
 
 
 def with_changes(data, treatment: str, *made: dict[str, object]):
-    """The study with these changes in the first run of a treatment."""
+    """Return the study with these changes in the first run of a treatment."""
     first = next(run for run in data.runs if run.treatment == treatment)
     other = replace(first, valid=False, extra={**first.extra, "changes": list(made)})
     return replace(data, runs=tuple(other if run is first else run for run in data.runs))

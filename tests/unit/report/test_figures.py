@@ -51,7 +51,7 @@ def test_every_figure_says_in_numbers_what_is_seen_and_is_well_formed(drawn, nam
 def test_the_smallest_letters_of_a_figure_are_legible_on_a_phone_of_400_px(drawn, name):
     width = float(re.search(r'viewBox="0 0 ([\d.]+)', drawn[name].svg).group(1))
     sizes = [float(size) for size in re.findall(r"font-size:([\d.]+)px", drawn[name].svg)]
-    # The page leaves a drawing 368 of 400 px.
+    # The page leaves 368 of 400 px for a drawing.
     assert sizes
     assert min(sizes) * 368 / width >= 9
 
@@ -122,7 +122,7 @@ def test_pooled_percentiles_are_numpy_s_over_all_requests(drawn, data):
     row = drawn["ccdf"].table.filter(pl.col("treatment") == "node-proxy")
     assert row["requests"].to_list() == [len(values)]
     assert row["pooled p99 / ms"].to_list() == [pytest.approx(np.quantile(values, 0.99) * 1e3)]
-    # The typical run's is another number: the median over runs of each run's own.
+    # The typical run's value is another number: the median over each run's own.
     typical = np.median([r.responses["latency_p99_s"] for r in data.runs if r.treatment == "node-proxy"])
     assert row["typical run's p99 / ms"].to_list() == [pytest.approx(typical * 1e3)]
 
@@ -141,7 +141,7 @@ def test_failed_and_imputed_requests_are_no_latencies(data):
         runs = sum(1 for r in data.runs if r.treatment == run.treatment)
         tables = [figures.latency_ccdf(data, corrected=corrected).table for corrected in (False, True)]
         counts = [table.filter(pl.col("treatment") == run.treatment)["requests"].item() for table in tables]
-    # The failed one counts nowhere; the skipped one is an estimate that belongs to the schedule's view.
+    # The failed one never counts; the skipped one is an estimate and counts in the schedule's view.
     assert counts == [runs * frame.height - 2, runs * frame.height - 1]
 
 

@@ -200,7 +200,7 @@ def test_time_that_the_host_took_is_said_where_it_is_enough_to_spoil_runs(varian
 
 
 def drifting(data, whole):
-    """The study with runs that rise by a factor from the first to the last, and the warning of it."""
+    """Return the study with runs that rise by a factor from first to last, and the warning about it."""
     last = data.table["sequence"].max()
     moved = pl.col("value") * whole ** (pl.col("sequence") / last)
     return warned(replace(data, table=data.table.with_columns(moved)), "drift", lambda row: True)

@@ -1,4 +1,4 @@
-"""Several studies of one question as a page: the effect over time, and what the days are worth."""
+"""Several studies of one question as a page: the effect over time, and how far days differ."""
 
 import io
 import json
@@ -76,7 +76,7 @@ def test_the_command_writes_one_page_of_what_is_recorded(tmp_path, monkeypatch):
     root = tmp_path / "studies"
     for name in ("20261101T000000Z-77c58730", "20261102T000000Z-77c58730", "20261103T000000Z-77c58730"):
         shutil.copytree(SAMPLE, root / "ambient_vs_no_mesh" / name)
-    # The last is a part of a study, and no study of its own.
+    # The last is a part of a study and not a study of its own.
     file = root / "ambient_vs_no_mesh" / name / "environment.json"
     part = parts.described(Part(1, 2), StudyStore.open(file.parent).plan)
     file.write_text(json.dumps(json.loads(file.read_text()) | {"part": part}))

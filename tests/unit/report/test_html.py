@@ -22,7 +22,7 @@ VOID = {"meta", "link", "br", "img", "hr", "input", "col", "wbr", "use", "path"}
 
 
 class Page(HTMLParser):
-    """Elements and ids of a page, and whether its elements are closed in order."""
+    """Collect elements and ids of a page, and whether its elements are closed in order."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ def code(source: str, *outputs, tags=()) -> object:
 
 
 def made(data, source: str) -> object:
-    """A cell that shows what its source makes of the study."""
+    """Return a cell that shows the result of its source for the study."""
     return code(source, shown(eval(source, {"data": data, "figures": figures, "tables": tables})))
 
 
@@ -118,7 +118,7 @@ def test_the_page_fetches_nothing(page):
     assert "@import" not in styles
     assert "url(" not in styles
     assert "http" not in styles
-    assert "https://example.org/" in page  # a link in prose is no fetch
+    assert "https://example.org/" in page  # a link in prose fetches nothing
 
 
 def test_a_policy_in_the_page_keeps_the_browser_to_that_and_to_its_own_script(page):
@@ -298,7 +298,7 @@ COMMAND = "meshtrial run x -p study_dir=data/studies/x"
 
 @pytest.fixture
 def failed_notebook(tmp_path):
-    """A notebook as papermill leaves it when a cell fails."""
+    """Return a notebook as papermill leaves it when a cell fails."""
     v4 = nbformat.v4
     error = v4.new_output("error", ename="TestbedError", evalue=WHAT, traceback=[])
     cells = [v4.new_markdown_cell("# A study"), v4.new_code_cell("run()", execution_count=1, outputs=[error])]

@@ -1,4 +1,4 @@
-"""One run looked into: what is shown is what its record holds, and what it lacks is said in a line."""
+"""One run in detail: the page shows what its record contains, and names in one line what it lacks."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""A treatment that fails by itself now and then: its latencies rank worst, and every page says so."""
+"""A treatment that sometimes fails by itself: its latencies rank worst, and every page says so."""
 
 import json
 import re

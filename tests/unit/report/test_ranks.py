@@ -1,4 +1,4 @@
-"""Which is better than which, as a page and a headline say it; and what the baseline has no part of."""
+"""The ranking on a page and in a headline, and parts that the baseline lacks."""
 
 import pytest
 

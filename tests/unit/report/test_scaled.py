@@ -1,4 +1,4 @@
-"""The headline of a study that scales out says what endpoints cost, with an interval, and not four times nothing."""
+"""The headline of a scale-out study gives the cost of endpoints with an interval."""
 
 import re
 from dataclasses import replace

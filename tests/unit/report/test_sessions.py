@@ -1,4 +1,4 @@
-"""What a report shows of a study's sessions: figure, first screen, rows, and earlier studies of its folder."""
+"""A report's view of sessions: figure, first screen, rows, and earlier studies of its folder."""
 
 from pathlib import Path
 
@@ -83,7 +83,7 @@ def test_the_first_screen_predicts_another_session(studied):
 
 
 def test_earlier_studies_beside_this_one_say_how_much_sessions_differ(studied, monkeypatch):
-    """Three studies of one question: what the two earlier ones showed is on the first screen of the last."""
+    """Three studies of one question: the last one's first screen shows the results of the two earlier ones."""
     first, second, last = studied(1, 8), studied(1, 9), studied(1, 10)
     monkeypatch.setattr("meshtrial.report.checks.earlier", lambda data: [first, second])
     row = next(row for row in last.verdicts if row.treatment == "node-proxy")

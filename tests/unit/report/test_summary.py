@@ -38,7 +38,7 @@ NASTY = [
 
 
 def rendered(markdown: str) -> ElementTree.Element:
-    """The page that a Markdown reader makes of it, as a tree."""
+    """Return the Markdown as a tree, as a Markdown reader parses it."""
     page = mistune.create_markdown(escape=False, plugins=["table", "strikethrough", "url"])(markdown)
     return ElementTree.fromstring(f"<page>{page}</page>")
 
@@ -50,7 +50,7 @@ def texts(tree: ElementTree.Element, path: str) -> list[list[str]]:
 @pytest.fixture
 def answer(make_row):
     def run(verdicts, fail_on=("slower",), require=(), *, extra=(), missing=(), response=P50, **changes):
-        """Contrasts of treatments with these verdicts, and what a gate says of them."""
+        """Return contrasts of treatments with these verdicts, and the gate's result."""
         rows = [
             make_row(treatment=name, verdict=word, response=response.name, label=response.label, **changes)
             for name, word in verdicts.items()
@@ -127,7 +127,7 @@ def test_nobody_is_called_by_a_name(answer):
 def test_a_study_has_a_table_a_load(data):
     outcome = judge(data.verdicts, declared_by(data.plan), read_rules(["slower"]), 0.05)
     text = summary.markdown("ambient_vs_no_mesh", frames.contrasts(data), outcome)
-    # Where nothing would be read as structure, nothing is escaped.
+    # Text without Markdown structure is not escaped.
     assert text.startswith("## ambient_vs_no_mesh\n")
     page = rendered(text)
     loads = [load for load in frames.loads(data) if any(row.load == load for row in data.verdicts)]
@@ -138,7 +138,7 @@ def test_a_study_has_a_table_a_load(data):
 
 
 def cases(text: str) -> dict[str, str]:
-    """What each test case came to."""
+    """Return the outcome of each test case."""
     found = {}
     for case in ElementTree.fromstring(text).iter("testcase"):
         inside = {node.tag for node in case} - {"system-out"}

@@ -78,7 +78,7 @@ def test_a_figure_without_alt_text_is_refused():
 
 @pytest.mark.parametrize("colour", [palette.GREY, *palette.HUES])
 def test_every_colour_can_be_seen_on_its_page(colour):
-    # WCAG 2.2, 1.4.11: 3:1 for graphical objects. Pages as page.css has them.
+    # WCAG 2.2, 1.4.11: 3:1 for graphical objects. Pages with page.css.
     assert contrast(colour, "#ffffff") >= 4.5
     assert contrast(palette.DARK[colour], "#12161b") >= 4.5
 

@@ -170,7 +170,7 @@ def test_missing_percentiles_are_explained(variants):
 
 
 def test_cost_is_told_by_part_and_together(data):
-    # Heads keep their numbers whole: a narrow space inside, one that does not break before the unit.
+    # Headings keep numbers together: a narrow space inside, and a non-breaking one before the unit.
     text = tables.cost(data).text.replace("\u00a0", " ").replace("\u202f", " ")
     for heading in ("app / cores per 1 000 rps", "data plane / cores per 1 000 rps", "all parts", "above the baseline"):
         assert heading in text

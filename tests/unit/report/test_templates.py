@@ -1,4 +1,4 @@
-"""Pages come from templates: no HTML is put together from strings, and what templates are given is escaped."""
+"""Pages come from templates: no HTML is joined from strings, and templates escape their values."""
 
 import ast
 import re
@@ -12,7 +12,7 @@ from meshtrial.report import figures
 from meshtrial.report.markup import ON_PAGE, Cell, Column, Table, bullets, fold, paragraph, part, render
 
 ROOMS = ("report", "compare", "inference", "commands")
-# These take apart what matplotlib and nbconvert wrote.
+# These parse the output of matplotlib and nbconvert.
 TAKE_APART = ("html.py", "svg.py")
 TAG = re.compile(
     r"</?(a|b|br|code|data|details|div|figure|h[1-6]|img|li|nav|p|section|small|span|strong|table|t[dhr]|ul)\b"

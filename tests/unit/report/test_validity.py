@@ -48,7 +48,7 @@ def test_observations_in_words(observed, said):
 
 
 def seen(data, treatment: str, observations: list[str]):
-    """The study with these observations of a proof, a run each."""
+    """Return the study with these observations of a proof, one per run."""
     runs = list(data.runs)
     mine = [place for place, run in enumerate(runs) if run.treatment == treatment]
     for place, observed in zip(mine, observations, strict=False):
@@ -76,7 +76,7 @@ COURSE = {"places-differ", "dependent-blocks", "drift", "autocorrelation", "base
 
 @pytest.fixture
 def divided(make_study, make_record, tmp_path):
-    """Two clusters, the second of which is twice as slow in everything; in the first the proxy costs ``first``."""
+    """Two clusters, the second twice as slow in everything; in the first the proxy costs ``first``."""
 
     def made(first: float = 1.5, second: float = 1.5) -> StudyData:
         plan = make_plan(make_study(blocks=12, options={"parameters": {}}))
@@ -130,7 +130,7 @@ def test_a_place_that_is_slower_in_everything_is_no_warning(divided):
 
 
 def test_the_same_level_in_one_place_is_one(divided):
-    """The control: without knowing of the places, the machine seems to have two states."""
+    """The control: without the places, the machine seems to have two states."""
     data = divided()
     _, rows = infer(data.plan, data.runs)
     codes = {warning.code for row in rows for warning in row.warnings}

@@ -1,4 +1,4 @@
-"""The search against a pretended deployment whose capacity is known."""
+"""The search on a simulated deployment with known capacity."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ LOAD = CapacitySearch(10, 1.0, 0.5, generators=2)
 
 @dataclass
 class Pretended:
-    """Keeps every rate up to ``limit``; from ``generator_limit`` on it is the generator that cannot."""
+    """A deployment that keeps every rate up to ``limit``; from ``generator_limit`` on the generator fails."""
 
     limit: float
     generator_limit: float = math.inf
@@ -89,7 +89,7 @@ def test_the_capacity_is_found_within_the_resolution(limit, found):
     assert "path_cpu_s_per_request" in result.responses
     assert not [name for name in result.responses if name.startswith("latency_")]
     assert [s.stage for s in result.steps].count("confirm") == 1
-    # 500 in the warm-up, 1000 in every stage: what the proofs' counters are held against.
+    # 500 in the warm-up, 1000 in every stage: the counters of the proofs must match these.
     assert result.sent == 500 + 1000 * len(result.steps)
 
 
@@ -110,7 +110,7 @@ def test_what_only_a_short_step_kept_is_not_confirmed(found):
 )
 def test_a_generator_at_its_limit_gives_a_lower_bound(pretended, most_rps, failed, found):
     result = found(pretended)
-    # What it could send is no capacity, and nothing is compared with it.
+    # The generator's limit is not a capacity, and nothing is compared with it.
     assert "capacity_rps" not in result.responses
     assert result.responses["capacity_at_least_rps"] < most_rps
     assert failed in result.to_dict()["limited_by"]
@@ -120,11 +120,11 @@ def test_a_generator_at_its_limit_gives_a_lower_bound(pretended, most_rps, faile
 @pytest.mark.parametrize(
     ("pretended", "capacity_rps", "most_connections"),
     [
-        # The generator's timers are no capacity: more connections are taken, and a rate above it is asked too.
+        # The generator's timers are not a capacity: more connections are used, and higher rates are tried too.
         (Pretended(30000.0, timers=870.0), pytest.approx(30000.0, rel=0.15), 80),
-        # Late sends on busy connections are not the generator's.
+        # Late sends on busy connections are not the generator's fault.
         (Pretended(30000.0, timers=1000.0, late=0.8, busy=True), pytest.approx(1000 * 10, rel=0.15), 10),
-        # Late behind answers, every second send: fortio makes up for them, and latencies are no result of a search.
+        # Every second send is late after a response: fortio catches up, and a search gives no latencies.
         (Pretended(30000.0, late=0.5), pytest.approx(30000.0, rel=0.12), 10),
     ],
 )
@@ -139,7 +139,7 @@ def test_what_is_late_limits_no_rate_that_is_kept(pretended, capacity_rps, most_
 def test_connections_that_carry_no_more_are_given_back(found):
     class Stubborn(Pretended):
         def measure(self, deployment, testbed, load, gates, folder, resolution_s):
-            self.timers = 1e4 / load.connections  # so many requests a second, over however many of them
+            self.timers = 1e4 / load.connections  # n requests per second, over any number of connections
             return super().measure(deployment, testbed, load, gates, folder, resolution_s)
 
     pretended = Stubborn(30000.0)
@@ -186,7 +186,7 @@ def test_which_responses_belong_to_which_load(make_study):
     assert applies("latency_p50_s", plain)
     assert not applies("latency_p50_s", LOAD)
     assert applies("path_cpu_s_per_request", plain)
-    # At a rate of each treatment's own, costs are recorded but not compared.
+    # Costs at each treatment's own rate are recorded but not compared.
     assert not applies("path_cpu_s_per_request", LOAD)
     assert response("capacity_rps").kind == "level"
     study = make_study(loads=(plain, LOAD))
@@ -205,7 +205,7 @@ def test_under_an_objective_the_capacity_is_the_highest_rate_that_keeps_it(found
 
 
 def test_a_rate_is_confirmed_by_the_upper_limit_of_its_percentile(found):
-    """Hardly less than a tenth of the requests are late: their p90 is below the objective, its upper limit is not."""
+    """Just under a tenth of the requests are late: their p90 is below the objective, its upper limit is not."""
 
     class Even(Queue):
         def measure(self, deployment, testbed, load, gates, folder, resolution_s):
@@ -238,7 +238,7 @@ def test_the_grid_lies_where_it_was_drawn_and_the_record_says_where(found):
 def test_a_step_is_as_long_as_the_percentile_needs(found):
     pretended = Queue(300.0)
     found(pretended, replace(LOAD, objective="p99<4ms"))
-    # Ten requests beyond p99 are 1000: at 200 rps five seconds, though a step is one.
+    # Ten requests beyond p99 need 1000: five seconds at 200 rps, although a step lasts one.
     assert all(rps * length >= 999 for rps, length in pretended.asked if rps)
     with refused(MeshtrialError):
         found(Queue(150.0), replace(LOAD, objective="p99.9<4ms"))

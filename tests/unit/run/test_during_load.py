@@ -1,4 +1,4 @@
-"""Looks, a restart and changes at their moments of a load: what they fail with, and nothing behind its end."""
+"""Samples, a restart and changes during a load: their failures, and none after its end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EVERY_S = 0.05
 
 
 class Standing:
-    """Uses half a core by its own clock, and may go at a look."""
+    """Uses half a core by its own clock, and may disappear at a sample."""
 
     def __init__(self, fails_after: int = 10**9) -> None:
         self.clock: Callable[[], float] = time.monotonic
@@ -32,7 +32,7 @@ class Standing:
         self.fails_after = fails_after
 
     def looked(self, times: int) -> None:
-        """Wait until it was looked at so often."""
+        """Wait until it was sampled n times."""
         wait_for(lambda: self.looks >= times)
 
     def sample(self):
@@ -58,7 +58,7 @@ def test_it_looks_at_every_interval_and_stops_with_the_load():
 
 def test_what_was_used_is_by_the_clock_of_each_look():
     deployment = Standing()
-    deployment.clock, deployment.began = lambda: 0.7 * deployment.looks, 0.0  # goes on at looks alone
+    deployment.clock, deployment.began = lambda: 0.7 * deployment.looks, 0.0  # time passes only at samples
     with Sampler(deployment, every_s=0.7, clock=deployment.clock) as sampler:
         deployment.looked(5)
     cores = sampler.table().filter(measure="cpu_cores")
@@ -173,7 +173,7 @@ def test_each_change_has_its_turn_and_what_there_is_not_leaves_its_empty():
     with Changing(deployment, load("authorization", "weight", cycles=2)) as changing:  # type: ignore[arg-type]
         wait_for(lambda: len(deployment.asked) == 4)
     assert [(change, on) for change, on, _ in deployment.asked] == 2 * [("weight", True), ("weight", False)]
-    # The turns of two authorizations pass before the first and in the middle.
+    # The turns of two authorizations come before the first and in the middle.
     for turn, (_, _, at) in zip((3, 4, 7, 8), deployment.asked, strict=True):
         assert at - entered >= turn * EVERY_S
     assert [one.step.name for one in changing.result()] == ["weight"] * 4

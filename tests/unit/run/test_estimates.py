@@ -1,4 +1,4 @@
-"""How long a study takes, and which rates were not held, by what is recorded."""
+"""How long a study takes, and which rates were not held, from the records."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -48,7 +48,7 @@ def recorded(plan, make_record, spans):
         (replace(LOAD, after_s=10), 13.0),
         (replace(LOAD, slices=4), 9.0),
         (replace(LOAD, slices=4, slice_warmup_s=0.5), 11.0),
-        (Ramp.like(LOAD, steps=4), 3.0),  # its steps share the seconds
+        (Ramp.like(LOAD, steps=4), 3.0),  # its steps divide the seconds
         (CapacitySearch.like(LOAD), 33.0),  # 16 steps of 2 s
     ],
 )
@@ -102,13 +102,13 @@ def test_a_pause_of_an_interrupted_study_is_no_part_of_it(plan, make_record):
 
 
 def test_deployments_whose_slices_take_turns_are_counted_once(plan, make_record):
-    # Three at once for 12 s, which end within a second: 13 s for three runs of 3 s.
+    # Three concurrent ones for 12 s, which end within a second: 13 s for three runs of 3 s.
     spans = [(0, 12), (0.1, 12.5), (0.2, 13)]
     assert overhead_s(plan, recorded(plan, make_record, spans)) == pytest.approx(4 / 3)
 
 
 def test_the_newest_study_of_the_name_and_backend_says_what_to_expect(plan, make_record, make_study, tmp_path):
-    assert expected_overhead_s(plan, [], tmp_path) == pytest.approx(1.1)  # nothing is recorded: 1 s and a copy
+    assert expected_overhead_s(plan, [], tmp_path) == pytest.approx(1.1)  # nothing is recorded, so 1 s and a copy
     store = StudyStore.create(tmp_path, plan, {})
     assert expected_overhead_s(plan, [], tmp_path) == pytest.approx(1.1)
     for record in recorded(plan, make_record, [(0, 5), (5, 10)]):
@@ -129,7 +129,7 @@ def test_a_clusters_block_that_stands_at_once_takes_less_besides(make_study, tmp
         make_plan(make_study(backend="kubernetes", loads=loads, deployment_mode=mode))
         for mode in ("sequential", "concurrent")
     )
-    # Two seconds a slice, and a third of a block's half a minute.
+    # Two seconds per slice, and a third of the block's half minute.
     assert expected_overhead_s(alone, [], tmp_path) == pytest.approx(30.1)
     assert expected_overhead_s(block, [], tmp_path) == pytest.approx(4 * 2 + 30 / 3 + 0.1)
 
@@ -147,7 +147,7 @@ def here(monkeypatch):
 
 @pytest.fixture
 def record(make_record, tmp_path) -> Callable[..., str]:
-    """Record a study whose runs are as a function makes them of what was planned; its folder's name."""
+    """Return a function that records a study, its runs changed by a given function, and returns the folder's name."""
 
     def made(study: Study, run: Callable[[RunRecord], RunRecord], stamp: str, there: Mapping = HERE) -> str:
         plan = make_plan(study)
@@ -161,7 +161,7 @@ def record(make_record, tmp_path) -> Callable[..., str]:
 
 
 def behind(check: str, treatment: str = "node-proxy", blocks: int = 6) -> Callable[[RunRecord], RunRecord]:
-    """A treatment fails a check in the first blocks; elsewhere runs hold."""
+    """A treatment fails a check in the first blocks, while other runs hold."""
 
     def run(one: RunRecord) -> RunRecord:
         failed = one.treatment == treatment and one.repetition <= blocks
@@ -187,7 +187,7 @@ def test_a_treatment_that_fell_behind_in_most_blocks(check, make_study, record, 
 
 
 def disturbed(run: RunRecord) -> RunRecord:
-    """A machine that was busy, or a proof that failed, may be why a rate was not held."""
+    """A busy machine or a failed proof may explain a missed rate."""
     slow = behind("late")(run)
     if slow.valid:
         return slow

@@ -17,7 +17,7 @@ from meshtrial.run.quiet import Waited
 
 
 class Broken(pretended.Testbed):
-    """A testbed on which nothing comes up."""
+    """A testbed on which no deployment starts."""
 
     def deploy(self, *_: object) -> None:
         raise TestbedError("pod a: CrashLoopBackOff", {"failed-x-events.txt": "everything\nthat happened\n"})
@@ -50,7 +50,7 @@ def test_a_long_log_keeps_both_of_its_ends():
 
 
 class Standing(pretended.Testbed):
-    """A testbed whose deployments say what is done with them; one may fail in a slice, or everything be interrupted."""
+    """A testbed whose deployments record calls; one may fail in a slice, or everything be interrupted."""
 
     def __init__(self, spoilt: str = "", interrupted: str = "", crowded: bool = False, broken: str = "") -> None:
         self.spoilt, self.interrupted, self.crowded, self.broken = spoilt, interrupted, crowded, broken
@@ -78,14 +78,14 @@ class Stands(pretended.Deployment):
         self.bed, self.name, self.warm = bed, name, False
 
     def snapshot(self) -> dict[str, ComponentUsage]:
-        assert not self.warm  # nothing of what keeps it warm is in its counters
+        assert not self.warm  # requests that keep it warm are not in its counters
         return {}
 
     def keep_warm(self, call: GeneratorCall | None) -> None:
         self.warm = call is not None
 
     def generate(self, calls: Sequence[GeneratorCall], *_: object) -> tuple[GeneratorOutput, ...]:
-        # One is loaded at a time, while all others that did not fail are kept warm.
+        # One is loaded at a time, while all others that have not failed are kept warm.
         self.bed.told.append(self.name)
         if self.name == self.bed.spoilt:
             raise TestbedError("load pod x was deleted during the run")

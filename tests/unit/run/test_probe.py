@@ -1,4 +1,4 @@
-"""strace's table, and what is said where there is no strace."""
+"""strace's table, and the message if strace is missing."""
 
 from refused import refused
 

@@ -1,4 +1,4 @@
-"""The same lines on a terminal, in a log and in a notebook that a person has open."""
+"""The same lines on a terminal, in a log and in a notebook in use."""
 
 import datetime
 import io
@@ -54,18 +54,18 @@ def test_a_log_has_every_line_as_it_came():
 
 @contextmanager
 def terminal(columns: int) -> Iterator[tuple[TextIO, list[str]]]:
-    """A real one: what to write to, and (afterwards) what its screen shows, line by line."""
+    """A real terminal: a stream to write to, and afterwards the lines on its screen."""
     master, slave = pty.openpty()
     ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     screen: list[str] = []
     with os.fdopen(slave, "w") as out:
         yield out, screen
     pieces = []
-    with suppress(OSError):  # the other end is closed, and all of it was read
+    with suppress(OSError):  # the other end is closed and everything was read
         while piece := os.read(master, 1 << 16):
             pieces.append(piece)
     os.close(master)
-    # What the two codes do on a screen: back to the left, and wipe what is behind.
+    # Apply the two control codes: carriage return, and erase to the end.
     line = ""
     for piece in re.split("(\r\n|\r|\x1b\\[K)", b"".join(pieces).decode()):
         if piece == "\r\n":
@@ -83,10 +83,10 @@ def terminal(columns: int) -> Iterator[tuple[TextIO, list[str]]]:
 @pytest.mark.parametrize(
     ("term", "columns", "lines", "seen"),
     [
-        # One line changes and what stays goes above it; the last is as it was when it ended, whole.
+        # One line is rewritten and permanent lines go above it; the last one remains as it ended.
         ("xterm", 120, SAID[:-1], [SAID[0], SAID[3], SAID[2]]),
         ("xterm", 40, SAID[:-1], [SAID[0], SAID[3], SAID[2]]),
-        ("dumb", 80, SAID, SAID),  # one that cannot rewrite is a log
+        ("dumb", 80, SAID, SAID),  # a terminal that cannot rewrite gets a log
     ],
 )
 def test_what_a_terminal_shows_in_the_end(term, columns, lines, seen, monkeypatch):
@@ -101,7 +101,7 @@ def test_a_narrow_terminal_keeps_how_far_it_is_and_how_long_it_takes(monkeypatch
     monkeypatch.setenv("TERM", "xterm")
     with terminal(40) as (out, screen), progress_to(out) as tell:
         tell(SAID[1])
-        out.write("\n")  # leaves the line as it is
+        out.write("\n")  # does not change the line
     assert screen[0] == "[0/3] 20 s left, until about 14:20; bl…"
 
 
@@ -135,7 +135,7 @@ def kernel() -> Iterator[BlockingKernelClient]:
 
 
 def outputs(client: BlockingKernelClient, *, asks: bool) -> list[tuple[str, dict[str, Any]]]:
-    """What a cell puts out, sent by a front end that can be asked questions or by one that cannot."""
+    """Return a cell's output, from a front end that can ask the user or from one that cannot."""
     found: list[tuple[str, dict[str, Any]]] = []
     client.execute_interactive(
         CELL,

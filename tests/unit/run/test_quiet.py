@@ -1,4 +1,4 @@
-"""A study waits for a quiet machine, for half a minute at the most, and says so either way."""
+"""A study waits up to half a minute for a quiet machine, and reports either outcome."""
 
 import pytest
 from refused import as_reviewed, refused
@@ -12,7 +12,7 @@ BURNER, EDITOR, REST = Program("python3", 4711, 0.5), Program("code", 812, 0.021
 
 
 class Machine:
-    """What other programs use, look after look; the last of them goes on."""
+    """The share that other programs use, sample by sample; the last one repeats."""
 
     def __init__(self, *looks: Others) -> None:
         self.looks, self.now_s, self.told = list(looks), 0.0, list[str]()

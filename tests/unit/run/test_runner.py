@@ -1,4 +1,4 @@
-"""What a plan tells while it is carried out: how far it is, how long the rest takes, and what was not valid."""
+"""Progress of a plan: completed runs, remaining time, and failed runs."""
 
 import itertools
 import re
@@ -16,7 +16,7 @@ from meshtrial.testbed.base import Others
 
 @pytest.fixture
 def told(make_study, make_record, monkeypatch, tmp_path):
-    """Carry out two blocks of three runs of 3 s each that take 8 s; the first one is not valid at its first try."""
+    """Execute two blocks of three runs of 3 s that take 8 s; the first attempt of the first run fails."""
     clock = itertools.count(0, 8)
     now = [0.0]
     monkeypatch.setattr(runner.time, "monotonic", lambda: now[0])
@@ -51,10 +51,10 @@ def test_every_run_is_announced_with_the_time_that_is_left_at_the_pace_so_far(to
     )
     assert lines[1].startswith(f"{first.run_id} is INVALID, ")
     assert lines[1].endswith(": check rate: too slow")
-    # A run was to take 4 s and took 8: five of them are left.
+    # A run planned for 4 s took 8, and five remain.
     assert lines[2].startswith("[1/6] 40 s left, ")
     assert lines[3].startswith("[2/6] 32 s left, ")
-    # Three more and the repeat, at the pace of 24 s for what was to take 12.
+    # Three more and the repeat, at the pace of 24 s for a planned 12.
     assert lines[4].startswith("[3/6] 32 s left, ")
     assert lines[4].endswith(f"{first.treatment} again")
     assert lines[-1].startswith("[6/6] 7 runs in 56 s, including 1 repeat")
@@ -117,7 +117,7 @@ def test_the_first_run_and_repeats_wait_for_a_quiet_machine(make_study, make_rec
     said = [line.split(" ")[0] for line in lines]
     assert said.index("quiet") > said.index("other") > said.index(bad[1].run_id)
     runner.execute(store, None, lines.append, watch=watch)
-    assert len(asked) == 4  # nothing was left to run
+    assert len(asked) == 4  # no run remained
 
 
 def test_a_plan_without_that_check_watches_nothing(make_study, make_record, monkeypatch, tmp_path):

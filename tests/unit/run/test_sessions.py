@@ -1,4 +1,4 @@
-"""Sessions: which one is due and when, by the plan and the records alone."""
+"""Sessions: which one is due and when, from the plan and the records alone."""
 
 from dataclasses import replace
 

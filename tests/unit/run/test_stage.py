@@ -1,4 +1,4 @@
-"""What the machine's counters say of a run."""
+"""The machine's counters for a run."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a study says before it begins, and what is said of one that broke off."""
+"""A study's first lines, and the report of an interrupted study."""
 
 import shutil
 from dataclasses import replace
@@ -70,7 +70,7 @@ def test_where_nothing_is_measured_nothing_is_announced(given):
 
 
 class Watched(pretended.Testbed):
-    """A testbed that is asked to watch the machine, and cannot start."""
+    """A testbed that should watch the machine and cannot start."""
 
     problems = ("no fortio",)
 
@@ -99,7 +99,7 @@ def test_the_machine_is_watched_from_the_beginning_where_a_check_asks_for_it(tmp
 
     study = Trial("ambient_vs_no_mesh", {"blocks": 2})
     assert asked() == [None]
-    # A command hands over what it saw before the kernel started.
+    # The command passes on what it saw before the kernel started.
     assert asked(**{STUDY_DIR_FILE_ENV: str(tmp_path / "handoff.json")}) == [tmp_path / MACHINE_USE_FILE]
     assert asked(**{PATIENCE: "0"}) == []
     study.plan = make_plan(replace(study.plan.study, gates=Gates(foreign_load=None)))
@@ -162,7 +162,7 @@ def test_a_session_finds_its_files_again_and_no_record_names_where_they_lie(tmp_
     assert [options["parameters"]["cluster_file"] for options in seen] == [str(file)] * 2
     assert [options["cluster"] for options in seen] == [{"app_cpu": "500m"}] * 2
     assert [path.name for path in packed.files(study) if "alice" in path.read_text()] == []
-    # Moved: the new place is given, and recorded_so_far for the next session.
+    # Moved: the next session needs the new place, and recorded_so_far.
     moved = file.rename(tmp_path / "moved.yaml")
     with pytest.raises(KeyboardInterrupt):
         Trial("ambient_vs_no_mesh", {"study_dir": str(study), "cluster_file": str(moved)}).run(lambda _: None)
@@ -177,7 +177,7 @@ def test_a_session_finds_its_files_again_and_no_record_names_where_they_lie(tmp_
 
 
 class Waiting(pretended.Testbed):
-    """A cluster that is interrupted at its first block."""
+    """A cluster that is interrupted in its first block."""
 
     name = "kubernetes"
 

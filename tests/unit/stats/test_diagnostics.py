@@ -73,7 +73,7 @@ def test_drift() -> None:
     assert "+" in drift(named(np.exp(drifting)), times)[0].message
     assert "drift by -" in drift(named(np.exp(-drifting)), times)[0].message
     assert drift(named(np.exp(values)), times) == ()
-    # A line in logs, whatever the treatments' own levels are, is found as it is.
+    # A linear trend in logs is found exactly, for any levels of the treatments.
     when = np.stack(list(times.values()), axis=1)
     line = drift_of(named(np.exp(np.arange(when.shape[1]) + 0.4 * when / np.ptp(when))), times)
     assert line.correlation > 0.9
@@ -118,7 +118,7 @@ def test_previous_treatments_by_hand() -> None:
     # block 1: a b; block 2: b a; the run before the second block's b is the first block's b
     before = previous_treatments({"a": [1, 2], "b": [2, 1]})
     assert before == {"a": [None, "b"], "b": ["a", "b"]}
-    # a missing run is nobody's predecessor
+    # a missing run precedes no other run
     assert previous_treatments({"a": [1, np.nan], "b": [2, 1]})["a"] == [None, None]
 
 

@@ -128,7 +128,7 @@ def test_saturated_must_fail_more_often_than_the_other_side(
     (result,) = analyse_family(values, family, stopped={side: VerdictLabel.SATURATED}, rate_failures=failures)
     assert said(result.verdict) == expected
     assert ("rate-failures" in [w.code for w in result.warnings]) == (expected == "invalid")
-    # a plan that does not test it counts the treatment's failures alone
+    # a plan without that test counts only the treatment's failures
     (result,) = analyse_family(values, family, stopped={side: VerdictLabel.SATURATED})
     assert result.verdict.label == "saturated"
 
@@ -270,7 +270,7 @@ def test_what_max_t_calls_different_has_an_interval_that_excludes_no_effect(seed
 
 
 def test_one_flip_serves_contrasts_on_two_scales() -> None:
-    # "none" lacks what is measured: it is compared by difference, the others by ratio, all of them in one family
+    # "none" lacks this part, so it is compared by difference and the others by ratio, all in one family
     values = study(n=6, a=1.0, b=1.3) | {"none": np.zeros(6)}
     pairs = [("a", "none"), ("b", "none"), ("b", "a")]
     family = Family("none", contrasts=pairs, correction="max-t", margin=MARGIN, differences=pairs[:2])
@@ -312,7 +312,7 @@ def test_unpaired() -> None:
     assert b.verdict.label != "slower"
     assert all(r.warnings[0].code == "order-unknown" for r in (a, b))
     assert all(r.warnings == () for r in analyse_family(values, replace(family, order_known=True)))
-    # Runs of a saturated treatment are not compared, and still count.
+    # Runs of a saturated treatment are not compared, but still count.
     values["b"] = 9 * values["b"]
     a, b = analyse_family(values, family, stopped={"b": VerdictLabel.SATURATED})
     assert a.p_adjusted == pytest.approx(2 * 2 / 924)

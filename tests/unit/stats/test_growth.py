@@ -36,7 +36,7 @@ def test_what_a_slope_that_is_not_shown_would_take_is_what_the_test_of_so_many_b
 
     asked = marginal_cost([0, 1], [[0, 1.4], [0, -1.2], [0, 0.9], [0, -0.3], [0, 0.1], [0, 1.1], [0, -0.6], [0, 0.5]])
     assert not asked.significant
-    # The power at the promised size, over what studies of this size promise: 0.72 to 0.76 with the estimated noise.
+    # The power at the promised slope. If it were promised from the estimated noise, it would be 0.72 to 0.76.
     found = []
     for _ in range(60):
         promised = marginal_cost([0, 1], slopes(0.0, asked.n)).smallest_found(0.05)
@@ -93,7 +93,7 @@ def test_verdicts() -> None:
     assert power_law(SIZES, grown(0.8)).verdict == "sublinear"
     assert power_law(SIZES, grown(1.0), margin=0.1).verdict == "about linear"
     assert power_law(SIZES, grown(1.0, sd=0.3, seed=3), margin=0.1).verdict == "inconclusive"
-    # equal to 1 was never shown without a margin
+    # equality to 1 cannot be shown without a margin
     assert power_law(SIZES, grown(1.0, seed=1)).verdict == "inconclusive"
 
 
@@ -111,7 +111,7 @@ def test_few_blocks_are_provisional() -> None:
 
 
 def test_the_block_is_the_unit() -> None:
-    # what all rungs of a block share (its machine, its hour) does not narrow or widen the slope
+    # effects common to all rungs of a block (its machine, its hour) do not change the slope's interval
     y = grown(1.1)
     shifted = y * np.exp(np.random.default_rng(5).normal(0, 1, (8, 1)))
     assert power_law(SIZES, shifted).exponent.estimate == pytest.approx(power_law(SIZES, y).exponent.estimate)

@@ -25,7 +25,7 @@ def test_by_hand() -> None:
 
 @pytest.fixture(scope="module")
 def little_garbage() -> Iterator[None]:
-    """What was made before is not looked through: statsmodels collects all garbage at every call."""
+    """Earlier objects are frozen, because statsmodels collects all garbage at every call."""
     gc.freeze()
     yield
     gc.unfreeze()

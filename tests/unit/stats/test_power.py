@@ -69,7 +69,7 @@ def test_never_below_the_floor() -> None:
 def test_equivalence_beyond_the_table_is_the_normal_formula() -> None:
     expected = ((norm.ppf(0.95) + norm.ppf(0.9)) / 0.05) ** 2 / 0.955
     assert blocks_for_equivalence(1.0, 0.05) == math.ceil(expected)
-    # an effect of half the margin leaves half of it
+    # an effect of half the margin leaves half of the margin
     assert blocks_for_equivalence(1.0, 0.1, effect=0.05) == math.ceil(expected)
 
 

@@ -132,7 +132,7 @@ def test_the_floor_of_unpaired_runs() -> None:
 
 @given(sample, sample, st.sampled_from(ALTERNATIVES))
 def test_rank_sum_is_that_of_scipy_with_ties(x: list[int], y: list[int], alternative: Alternative) -> None:
-    expected = 1.0  # scipy has no answer where nothing varies
+    expected = 1.0  # scipy has no result without variation
     if len(set(x + y)) > 1:
         expected = stats.mannwhitneyu(x, y, alternative=alternative, method=EXACT, use_continuity=False).pvalue
     assert rank_sum_p(as_sample(x), as_sample(y), alternative) == pytest.approx(expected, abs=1e-12)

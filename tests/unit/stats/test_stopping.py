@@ -96,7 +96,7 @@ def test_half_width() -> None:
     d = np.linspace(0.1, 0.6, 6)
     c = compare_paired(np.exp(d), np.ones(6))
     assert half_width(c) == pytest.approx(np.exp(0.25) - 1)
-    # Of a difference: of the larger level, whichever way it goes, and not of what was found.
+    # For a difference: relative to the larger level in either direction, and not to the estimate.
     assert half_width(compare_paired(d, np.zeros(6), scale="difference")) == pytest.approx(0.25 / 0.35)
     assert half_width(compare_paired(1 + d, np.ones(6), scale="difference")) == pytest.approx(0.25 / 1.35)
     assert half_width(compare_paired(1 - d, np.ones(6), scale="difference")) == pytest.approx(0.25 / 1)

@@ -40,7 +40,7 @@ def said(verdict: Verdict) -> str:
 
 
 def floor(size: float, p: float = 0.002) -> NoiseFloor:
-    """An A/A contrast that was shown to differ, by about this much."""
+    """An A/A contrast with a significant difference of about this size."""
     return NoiseFloor(size, size * 0.8, size * 1.2, p)
 
 
@@ -101,7 +101,7 @@ def test_an_estimate_that_may_be_nothing_gives_no_number_of_blocks() -> None:
 
 
 def test_inconclusive_between_the_two_asks_for_more_than_there_were() -> None:
-    # enough blocks for the plan, but the correction leaves nothing shown
+    # enough blocks for the plan, but nothing is significant after the correction
     c = contrast(1.02, sd=0.02, n=30)
     verdict = decide(c, p_adjusted=0.2, p_equivalence_adjusted=0.2)
     assert verdict.blocks is not None

@@ -1,4 +1,4 @@
-"""How many spans are about a share of the requests, and how many requests can show it: of a coin, and of 1 %."""
+"""Spans for a share of the requests: how many are plausible, and how many requests can show it (for a half and 1 %)."""
 
 import pytest
 from refused import refused

@@ -1,7 +1,7 @@
 """vegeta: every request (``vegeta encode`` to JSON or CSV), its report in JSON, or its histogram; nanoseconds.
 
 The percentiles of the JSON report are estimates of a t-digest, so the requests are the better form (lib/results.go,
-lib/metrics.go and lib/histogram.go of tsenart/vegeta). Like in vegeta, statuses from 200 to 399 are good.
+lib/metrics.go and lib/histogram.go of tsenart/vegeta). As in vegeta, statuses from 200 to 399 are good.
 Limits: no form contains the requested rate (the report's ``rate`` is that of the sends) or the connections.
 """
 

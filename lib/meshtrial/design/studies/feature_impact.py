@@ -80,7 +80,7 @@ def contrasts_of(treatments: tuple[Treatment, ...]) -> tuple[Contrast, ...]:
     baseline = common.baseline_of(treatments)
     others = [t for t in treatments if t != baseline and not t.twin]
     if not others:
-        raise UsageError("treatments: names none besides the baseline, e.g. none,sidecar,sidecar+mtls")
+        raise UsageError("treatments: has only the baseline; add at least one, as in none,sidecar,sidecar+mtls")
     contrasts: list[Contrast] = []
     for treatment in others:
         parent = parent_of(treatment, treatments)

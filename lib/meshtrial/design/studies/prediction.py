@@ -1,9 +1,9 @@
-"""Is what is predicted for a system of services right? Generated systems are measured with and without a mesh.
+"""Are predictions for a system of services right? Generated systems are measured with and without a mesh.
 
 The application is a factor: ``none@system-7`` and ``sidecar+mtls@system-7`` are the system of seed 7, sealed in the
-plan with its calls and rates, and each system is a family of its own. What is predicted for these systems from studies
-of a single hop is compared with what is measured here. A treatment with a delay that is hidden in one hop
-is a negative control: its latency must deviate from the prediction.
+plan with its calls and rates, and each system is a family of its own. Predictions from studies of a single hop are
+compared with the measurements of these systems. A treatment with a delay that is hidden in one hop is a negative
+control: its latency must deviate from the prediction.
 """
 
 from __future__ import annotations

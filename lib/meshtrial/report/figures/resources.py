@@ -56,7 +56,7 @@ def resources(data: StudyData) -> Figure:
     caption = (
         "Mean over the included runs, by part of the system; dots are single runs without the load generator. Strong "
         "colour: data plane. Pale: the app. Empty box at the end: the load generator, which is no cost of a mesh. "
-        "Numbers: app, data plane and policy server together, + what runs beside them."
+        "Numbers: app, data plane and policy server together, + components beside them."
     )
     return Figure(lambda: _draw(data, used, roles), _alt(data, roles), caption, _table(data, used))
 

@@ -23,13 +23,13 @@ CAVEAT = (
     "treatments of one study."
 )
 _NOTE = (
-    "Each study: mean over its blocks, of logarithms for a ratio. Against the first: exact rank test on the values of "
-    "the blocks, corrected by Benjamini-Hochberg; it includes only the noise inside the studies. Across days: random "
+    "Each study: mean over its blocks (for a ratio, of logarithms). Against the first: exact rank test on the blocks' "
+    "values, corrected by Benjamini-Hochberg; it includes only the noise inside the studies. Across days: random "
     "effects (Paule and Mandel), with an interval by Student's t over the studies. It includes the noise of days, so "
     "two days give a wide one, and it is never narrower than the noise inside the studies makes it. Spread: standard "
     "deviation between the studies beyond their own noise, with its interval (two days do not give one). Predicted: "
     "where the estimate of another study like these will be, from three studies on, in brackets the added amount. The "
-    "A/A twin's spread is what days do without any treatment."
+    "A/A twin's spread shows the effect of days alone."
 )
 
 

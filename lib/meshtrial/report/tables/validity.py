@@ -271,7 +271,7 @@ def _effect(data: StudyData, blocks: BlocksOf, place: str, row: VerdictRow) -> C
 
 _NUMBER = re.compile(r"\d+")
 _LONGEST = 140  # characters of an observation that are shown; records hold all
-# What libraries report about a refused connection, and what it means.
+# Errors that libraries report for a refused connection, and their meaning.
 _WORDS = (
     (re.compile(r"EOF occurred in violation of protocol\b.*"), "connection closed during the TLS handshake"),
     (re.compile(r"EOF"), "connection closed without an answer"),

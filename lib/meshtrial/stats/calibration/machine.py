@@ -1,4 +1,4 @@
-"""Machines that violate an assumption, and what the diagnostics find of it."""
+"""Machines that violate an assumption, and how often the diagnostics detect it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def limits(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
 
 
 def own_states(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
-    """Treatments with slow states of their own: how often these are found, and what is called nevertheless.
+    """Treatments with slow states of their own: how often these are detected, and how often a difference is called
+    nevertheless.
 
     The states wander from block to block (AR(1), rho 0.8, sd 8 %), and nothing differs. Exact tests assume independent
     blocks and call far more than 5 %; a study in which the dependence is found calls nothing. If all treatments wander,
@@ -119,8 +120,8 @@ def slopes(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
     """Slopes over five sizes where nothing grows: p at most 5 %, and called, which `dependent` slopes are not.
 
     Noise grows with size. If it is the machine's wander, large sizes feel it more, and neighbouring blocks have similar
-    slopes. Ten blocks seldom show that unless the machine never returns. Sizes with unlike weight make a skewed slope
-    of skewed noise.
+    slopes. Ten blocks seldom show that unless the machine's state never returns. Sizes with unlike weight make a skewed
+    slope of skewed noise.
     """
     size = max(20, repetitions // SCALAR_SHARE)
     own = block_slopes(SIZES, rng.normal(0.0, 0.1, (repetitions, BLOCKS, ARMS)) * SIZES)

@@ -2,8 +2,8 @@
 
 Every object made here carries ``app.kubernetes.io/managed-by: meshtrial``, the study and the owner, an id of this
 session. A namespace is used only when it does not exist or is ours: one that somebody else made is never touched. One
-that an administrator made for studies (``meshtrial.dev/lent``) is borrowed: it is emptied and returned unchanged, where
-another is deleted.
+that an administrator made for studies (``meshtrial.dev/lent``) is borrowed: it is emptied and returned unchanged, and
+not deleted.
 """
 
 import contextlib

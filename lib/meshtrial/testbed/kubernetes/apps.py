@@ -43,7 +43,7 @@ class App:
     tiers: bool
     # Merged with the entry Service's selector to send to the other version; empty where there is one version.
     second: Mapping[str, str] = field(default_factory=dict)
-    bystander: str = ""  # an unused Service whose endpoints change, as background changes
+    bystander: str = ""  # the unused Service whose endpoints background changes replace
 
     @property
     def deployments(self) -> tuple[str, ...]:

@@ -279,7 +279,7 @@ class KubernetesDeployment:
         counters = (*(mesh.counters if mesh else ()), *(c for f in self.setup.features for c in f.counters))
         restarted = {counter.name for counter in counters if counter.pods in components}
         context.before = {name: value for name, value in before.context.before.items() if name not in restarted}
-        note = f"{part} was restarted: the use of the replaced pods is unknown"
+        note = f"{part} was restarted: CPU and memory of the replaced pods are unknown"
         self._snapshot.meter.notes += [*before.meter.notes, note]
         self._snapshot.meter.needed = False
         new = {uid(pod) for name in components for pod in context.pods.get(name, ())}

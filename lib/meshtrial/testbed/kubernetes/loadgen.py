@@ -73,12 +73,12 @@ class Outage:
         self.seconds = 0.0
 
     def failed(self) -> None:
-        """Note that it did not answer now."""
+        """Record that the API server does not answer now."""
         if self.since is None:
             self.since = time.monotonic()
 
     def answered(self) -> None:
-        """Note that it answered now."""
+        """Record that the API server answers now."""
         if self.since is not None:
             self.seconds += time.monotonic() - self.since
             self.since = None

@@ -68,7 +68,7 @@ class Selector:
 
 @dataclass(frozen=True)
 class Enrolment:
-    """What makes a namespace and its pods part of the mesh; ``{proxy_cpu}`` and similar names are replaced."""
+    """How a namespace and its pods become part of the mesh; ``{proxy_cpu}`` and similar names are replaced."""
 
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
     namespace_annotations: Mapping[str, str] = field(default_factory=dict)
@@ -190,7 +190,7 @@ class Feature:
     # What a proof expects: "header" (regular expression in the echoed request), "missing" and "bad" (status codes with
     # JWT or OPA), "path" and "denied" (a path and its status codes).
     expect: Mapping[str, Any] = field(default_factory=dict)
-    counters: tuple[Counter, ...] = ()  # further evidence of the treatments with it, as are logs
+    counters: tuple[Counter, ...] = ()  # further evidence for treatments with it, like logs
     logs: tuple[Lines, ...] = ()
     waits: str = ""  # label selector: the deployment is ready when such a pod of the study's namespace is
     # While these are applied, every request to the application is denied (study propagation).

@@ -28,7 +28,7 @@ CORES_PER_TIERED_RPS = 400 / 20_000
 
 @dataclass(frozen=True)
 class FreeResources:
-    """What pods need, or nodes have."""
+    """The resources that pods need, or that nodes have."""
 
     cpu: float = 0.0  # cores
     memory_bytes: float = 0.0
@@ -41,7 +41,7 @@ class FreeResources:
         return FreeResources(self.cpu - other.cpu, self.memory_bytes - other.memory_bytes, self.pods - other.pods)
 
     def __le__(self, other: FreeResources) -> bool:
-        """Return whether it fits into the other."""
+        """Return whether these resources fit into the other ones."""
         return self.cpu <= other.cpu and self.memory_bytes <= other.memory_bytes and self.pods <= other.pods
 
 

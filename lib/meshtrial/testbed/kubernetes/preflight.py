@@ -79,7 +79,7 @@ def placement_problems(options: KubernetesOptions, nodes: Sequence[Node]) -> lis
     if apps and loads and options.load_separation == "required" and len(together) < 2:
         problems.append(
             "load generators need nodes of their own, and one node is left for both; add a node, "
-            "or set load_separation=none, with which the generators disturb what they measure"
+            "or set load_separation=none, which disturbs the measurement"
         )
     return problems
 

@@ -1,4 +1,4 @@
-"""What each treatment proves before and after the load: effects, checked from inside and outside the mesh.
+"""Proofs of each treatment before and after the load: effects, checked from inside and outside the mesh.
 
 A proof never reads the configuration that was meant to cause an effect: it sends the request that must be refused,
 reads what the app saw, and counts what the proxies counted.

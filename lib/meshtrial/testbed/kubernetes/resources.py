@@ -191,7 +191,7 @@ def _part(pod: Json, container: str, component: str, role: str) -> MonitoredCont
 
 @dataclass(frozen=True)
 class Reading:
-    """What the kubelets of some nodes reported at one moment, and which nodes did not answer."""
+    """The reports of some nodes' kubelets at one moment, and the nodes that did not answer."""
 
     samples: Mapping[Key, ContainerSample]
     throttled: Mapping[Key, float]

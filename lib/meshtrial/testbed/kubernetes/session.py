@@ -1,4 +1,4 @@
-"""What a session itself has in a cluster: a Lease that shows that it lives, and a pod outside of every mesh.
+"""A session's own objects in a cluster: a Lease that shows that it lives, and a pod outside every mesh.
 
 The times in a Lease are the API server's own, as the session read them, and are compared with the same clock, so the
 clocks of other machines play no part. The Lease of a crashed session expires a minute later.

@@ -470,7 +470,7 @@ class KubernetesTestbed:
         understood = f"treatment {treatment.name}: understood as version {version} of {name}"
         if name == "none" or self.meshes[name].reference:
             hint = f"; an app of yours is written {name}@@{version}" if APP_NAME.fullmatch(version) else ""
-            return f"{understood}, which has none on a cluster{hint}"
+            return f"{understood}, which has no versions on a cluster{hint}"
         declared = [other.removeprefix(f"{name}@") for other in self.meshes if other.startswith(f"{name}@")]
         known = f"known are {', '.join(declared)}" if declared else "none is known"
         where = f"meshes.{name}.versions in the cluster_file"

@@ -1,9 +1,9 @@
-"""Wait for pods and objects, and explain what does not come up.
+"""Wait for pods and objects, and explain why they do not start.
 
-What waiting cannot repair ends a wait within seconds, with the event's own text. The message of an error is for a line
-on a terminal. The evidence that goes with it (``error.evidence``), which a run keeps in its ``logs/``, is everything:
-events, states of the pods, logs of their containers and of those that crashed before them. Evidence is read in one
-attempt, so that it delays no failure.
+A problem that waiting cannot solve ends the wait within seconds, with the event's own text. The message of an error is
+for a line on a terminal. The evidence that goes with it (``error.evidence``), which a run keeps in its ``logs/``, is
+everything: events, states of the pods, logs of their containers and of those that crashed before them. Evidence is read
+in one attempt, so that it delays no failure.
 """
 
 import datetime

@@ -299,7 +299,7 @@ def _filled(mesh: Mesh, key: str, text: str, parameters: dict[str, object]) -> s
     try:
         return text.format_map(parameters) if "{" in text and "\n" not in text else text
     except (KeyError, ValueError):
-        raise UsageError(f"mesh {mesh.name}: annotation {key}: {text!r} names a parameter that nobody set") from None
+        raise UsageError(f"mesh {mesh.name}: annotation {key}: {text!r} names a parameter without a value") from None
 
 
 def _resources_of(mesh: Mesh, features: Sequence[Feature]) -> list[Json]:

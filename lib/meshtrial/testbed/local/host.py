@@ -215,7 +215,7 @@ def _exact_timers() -> Iterator[None]:
 def settle(root: Path = Path("/proc/sys/vm")) -> tuple[str, ...]:
     """Drop the kernel's caches and compact memory, which both need root; return what was done, in words.
 
-    How fragmented memory is differs from session to session and decides how many huge pages a process gets
+    The fragmentation of memory differs between sessions and decides how many huge pages a process gets
     (https://docs.kernel.org/admin-guide/sysctl/vm.html).
     """
     os.sync()
@@ -256,7 +256,7 @@ def advice() -> str:
 
 @dataclass(frozen=True)
 class Resources:
-    """What one load needs, or what is available; then None for a limit that does not exist or cannot be read."""
+    """Resources that a load needs, or that are available; None for a limit that does not exist or is unreadable."""
 
     files_per_process: int | None  # of the process with the most: fan-out, client or control plane
     files: int | None  # of all processes together
@@ -320,7 +320,7 @@ def _available_user_threads() -> int | None:
 
 
 def _cgroup_available(controller: str, limit: str, used: str) -> int | None:
-    """What this process's control group has available; file caches count as available."""
+    """Resources available to this process's control group; file caches count as available."""
     for folder in proc.cgroup_folders(controller):
         most, now = _numbers(str(folder / limit)), _numbers(str(folder / used))
         if most and now:

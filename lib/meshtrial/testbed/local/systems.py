@@ -72,7 +72,7 @@ def check(treatment: Treatment, load: Load) -> None:
 
 @dataclass
 class Handler:
-    """What a service does for a request: steps of calls that are made at once, and calls after the answer."""
+    """A service's work for a request: steps of calls that are made at once, and calls after the answer."""
 
     steps: list[list[Call]] = field(default_factory=list)
     afterwards: list[Call] = field(default_factory=list)

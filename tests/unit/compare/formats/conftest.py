@@ -1,4 +1,4 @@
-"""Outputs of real load generators, shortened, and how a test reads one as it is or changed."""
+"""Outputs of real load generators, shortened, and a reader for them, changed or unchanged."""
 
 import json
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def whole(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture
 def read(tmp_path: Path) -> Callable[..., Recorded]:
-    """Read a fixture by its name, or content under a name that says nothing."""
+    """Read a fixture by its name, or content under a neutral name."""
 
     def run(content: str | bytes | dict[str, Any] | list[Any], sample_floor: float = 1.0) -> Recorded:
         if isinstance(content, str) and (FIXTURES / content[:100]).is_file():
@@ -49,7 +49,7 @@ def read(tmp_path: Path) -> Callable[..., Recorded]:
 
 @pytest.fixture
 def refused(read: Callable[..., Recorded], tmp_path: Path) -> Callable[..., str]:
-    """Why content is refused; the error names the file too."""
+    """Return why content is refused; the error names the file too."""
 
     def run(content: str | bytes | dict[str, Any] | list[Any]) -> str:
         with expected(InputFileError) as found:

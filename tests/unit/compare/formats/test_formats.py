@@ -1,4 +1,4 @@
-"""Which form a file has is told by what it holds; where it carries too little, what carries enough."""
+"""A file's form is recognised by its content; an error for too little content names a form that has enough."""
 
 import functools
 import gzip
@@ -91,7 +91,7 @@ def test_a_latency_is_a_latency_in_seconds(read, name):
 def test_latencies_beyond_the_ends_that_a_file_names_are_refused(refused, fixtures, name, place, end, said):
     whole = json.loads((fixtures / name).read_text())
     if name == "ghz.json":
-        del whole["details"]  # its own percentiles are taken then
+        del whole["details"]  # its own percentiles are used then
     elif name == "locust.json":
         whole = whole[:1]
     *way, last = place

@@ -1,4 +1,4 @@
-"""ghz's JSON: every call where it has them all, else its percentiles; nanoseconds."""
+"""ghz's JSON: every call if the file has them all, otherwise its percentiles; nanoseconds."""
 
 import pytest
 
@@ -37,9 +37,9 @@ def test_calls_that_the_end_of_a_run_by_time_broke_off_are_no_failures(read, who
     assert read(whole).responses["error_ratio"] == pytest.approx(3 / 20)
     whole |= {"endReason": "timeout"}
     found = read(whole)
-    # Two workers had a call each; the third broke off for another reason.
+    # Two workers had one call each; the third failed for another reason.
     assert (found.responses["requests"], found.responses["error_ratio"]) == (18, pytest.approx(1 / 18))
-    assert found.settings.requests == 20  # as many as its rate counts
+    assert found.settings.requests == 20  # as many as its rate implies
 
 
 def test_percentiles_may_be_of_errors_too(read, whole):
@@ -55,7 +55,7 @@ def test_beyond_a_million_calls_its_own_percentiles(read, whole):
     assert found.kind == "ghz summary"
     assert found.responses["latency_p50_s"] == pytest.approx(459.005e-6)
     assert found.responses["latency_p99_s"] == pytest.approx(10470.870e-6)
-    assert "latency_mean_s" not in found.responses  # ghz's average is over failed calls too
+    assert "latency_mean_s" not in found.responses  # ghz's average includes failed calls
     assert "ghz's own percentiles" in found.notes[0]
 
 

@@ -96,7 +96,7 @@ def test_grpc_has_a_metric_of_its_own(read, whole):
     assert found.settings.client == "grpc"
     assert found.responses["latency_p50_s"] == pytest.approx(values(whole, "http_req_duration")["med"] / 1e3)
     assert {"requests", "error_ratio"}.isdisjoint(found.responses)  # neither stands there
-    assert "latency_p95_s" in read(whole | {"metrics": metrics}, 100.0).responses  # nor can the floor be asked
+    assert "latency_p95_s" in read(whole | {"metrics": metrics}, 100.0).responses  # nor does the sample floor apply
 
 
 def samples(fixture_text):

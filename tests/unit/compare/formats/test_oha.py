@@ -1,4 +1,4 @@
-"""oha's JSON and CSV, in seconds; what the end of a run by time cut off is no failure."""
+"""oha's JSON and CSV, in seconds; requests cut off at the end of a timed run are no failures."""
 
 import pytest
 from refused import missing
@@ -12,7 +12,7 @@ def test_percentiles_as_oha_computed_them(read, whole):
     assert found.responses["latency_mean_s"] == whole["summary"]["average"]
     assert found.responses["achieved_rps"] == whole["summary"]["requestsPerSec"]
     assert found.start_unix_s is None
-    # 290 and 10 answers; two more were under way when it ended, which its rate counts.
+    # 290 and 10 responses; two more requests were in flight at the end, which its rate includes.
     assert (found.responses["requests"], found.settings.requests) == (300, 302)
     assert found.responses["error_ratio"] == pytest.approx(10 / 300)
     assert "oha's own percentiles" in found.notes[0]
@@ -29,7 +29,7 @@ def test_what_failed(read, whole):
     found = read(whole)
     assert found.responses["requests"] == 100
     assert found.responses["error_ratio"] == pytest.approx(0.1)
-    assert found.settings.requests == 107  # as many as its rate counts
+    assert found.settings.requests == 107  # as many as its rate implies
     assert "include failed requests" in found.notes[-1]
 
 
@@ -40,7 +40,7 @@ def test_percentiles_of_the_good_answers_are_taken_where_they_are(read, whole):
     found = read(whole)
     assert found.responses["latency_p50_s"] == 2 * whole["latencyPercentiles"]["p50"]
     assert not any("include failed requests" in note for note in found.notes)
-    # Its average and its slowest are of the five others, too.
+    # Its average and maximum include the five others.
     assert {"latency_mean_s", "latency_max_s"}.isdisjoint(found.responses)
     whole["statusCodeDistribution"] = {"200": 100}
     assert read(whole).responses["latency_max_s"] == whole["summary"]["slowest"]

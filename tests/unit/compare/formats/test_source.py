@@ -1,4 +1,4 @@
-"""A file that is not known yet: JSON or not, lines, rows, and where it is cut off."""
+"""A file of unknown form: JSON or not, its lines and rows, and where it is cut off."""
 
 from pathlib import Path
 

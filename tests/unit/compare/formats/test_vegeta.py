@@ -1,4 +1,4 @@
-"""vegeta's four forms, as one attack of 100 requests a second gave them."""
+"""vegeta's four forms, from one attack of 100 requests per second."""
 
 import json
 
