@@ -32,8 +32,8 @@ OBEYED = "propagation-20261125T155117Z-fc8d9e67"
 UNCALLED = ("scale_out-20261125T203358Z-bfdc5fd2", "scale_out-20261126T033821Z-2b3b905f")
 HELD = ("proxy_largest_memory_bytes", "data_plane_memory_bytes", "control_plane_memory_bytes")
 # Generated systems, and the studies of a single hop from which they were predicted
-PREDICTED = "prediction-PENDING"
-SINGLE_HOPS = ("building_blocks-PENDING", "building_blocks-PENDING")
+PREDICTED = "prediction-20261128T181826Z-1b3bb526"
+SINGLE_HOPS = ("building_blocks-20261128T170612Z-0fe32dbd", "building_blocks-20261128T181314Z-10d676d2")
 RELEASES = "mesh_comparison-PENDING"
 QUOTED = ("latency_p50_s", "path_cpu_s_per_request")
 TAILED = ("latency_p50_s", "latency_p99_s", "path_cpu_s_per_request")

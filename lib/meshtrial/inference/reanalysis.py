@@ -78,10 +78,14 @@ def _changes(declared: Study, asked: Study, baseline: str) -> str:
         parts.append(f"{CORRECTIONS[asked.correction]} instead of {CORRECTIONS[declared.correction]}")
     if BETWEEN in asked.families() and BETWEEN not in declared.families():
         parts.append("all pairs of treatments beside the declared contrasts")
-    if set(asked.families()[""]) != set(declared.families()[""]):
+    if _without_pairs(asked) != _without_pairs(declared):
         before = "the declared contrasts" if declared.contrasts else declared.baseline.name
         parts.append(f"baseline {baseline} instead of {before}")
     return f"{'; '.join(parts)}, declared before the runs" if parts else ""
+
+
+def _without_pairs(study: Study) -> set[Contrast]:
+    return {one for name, family in study.families().items() if name != BETWEEN for one in family}
 
 
 def _margin_changes(declared: Study, asked: Study) -> list[str]:

@@ -274,8 +274,8 @@ def _linkerd(reading: _Reading) -> _Counted | None:
         flows.append(_Flow(*pair, "source", protocol, rps, one.sent * share, one.received * share))
     called = set()
     for labels, rps in reading.rates(_LINKERD, (*_LINKERD_CALLER, "tls", "grpc_status"), _INBOUND).items():
-        *caller, tls, grpc = labels
-        callee = _named(caller[:1], caller[1:])
+        *names, tls, grpc = labels
+        callee = _named(names[:1], names[1:])
         called.add(callee)
         if tls != "true":
             flows.append(_Flow(UNKNOWN, callee, "destination", "grpc" if grpc else "http1", rps))

@@ -24,7 +24,7 @@ FARTHEST = 2.0
 OWN_EXPONENT = 0.8
 # The model's own errors: root mean square of measured over predicted amounts, less 1, of twenty generated systems with
 # sidecars on one machine (docs/explanation/results.md, "Predictions").
-CPU_ERROR, LATENCY_ERROR = 0.08, 0.12
+CPU_ERROR, LATENCY_ERROR = 0.11, 0.19
 _MANY = 1e9  # degrees of freedom, in place of infinitely many
 
 

@@ -86,8 +86,8 @@ def pack(folder: Path, target: Path, without: Sequence[str] = ()) -> Path:
     note = (json.dumps({"schema": SCHEMA, "left_out": absent}, indent=1) + "\n").encode()
     home = PurePosixPath(folder.parent.name, folder.name)
     partial = target.with_name(target.name + ".partial")
-    try:
-        with writing(target):
+    with writing(target):
+        try:
             with (
                 lzma.open(partial, "wb", preset=_PRESET) as made,
                 tarfile.open(fileobj=made, mode="w", format=tarfile.GNU_FORMAT) as archive,
@@ -99,8 +99,8 @@ def pack(folder: Path, target: Path, without: Sequence[str] = ()) -> Path:
                         entry = _entry(home / path.relative_to(folder).as_posix(), path.stat().st_size)
                         archive.addfile(entry, source)
             partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
+        finally:
+            partial.unlink(missing_ok=True)
     return target
 
 

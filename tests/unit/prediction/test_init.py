@@ -24,9 +24,10 @@ from meshtrial.inference.money import HOURS_A_MONTH
 from meshtrial.prediction import Options, predict
 from meshtrial.prediction.blocks import PROBABILITIES
 from meshtrial.prediction.latency import Hop, quantiles_of_path
-from meshtrial.prediction.ranges import OWN_EXPONENT
+from meshtrial.prediction.ranges import CPU_ERROR, OWN_EXPONENT
 
 US = 1e-6
+EXACT = Options(model_error=0.0)
 
 
 def chain(*rps: float, **services: Service) -> System:
@@ -36,7 +37,7 @@ def chain(*rps: float, **services: Service) -> System:
 
 
 def test_one_hop_costs_what_was_measured():
-    found = predict(chain(100), [recorded({"sidecar": sidecars})], "sidecar")
+    found = predict(chain(100), [recorded({"sidecar": sidecars})], "sidecar", options=EXACT)
     assert found.services["a"].cores.value == pytest.approx(100 * CALLER_US[100] * US)
     assert found.services["b"].cores.value == pytest.approx(100 * CALLEE_US[100] * US)
     assert found.cores.value == pytest.approx(100 * 500 * US)
@@ -84,7 +85,7 @@ def test_a_study_with_two_applications_is_no_single_hop():
 
 
 def test_a_rate_below_the_measured_ones_has_an_envelope():
-    found = predict(chain(10), [recorded({"sidecar": sidecars})], "sidecar")
+    found = predict(chain(10), [recorded({"sidecar": sidecars})], "sidecar", options=EXACT)
     cores = found.services["a"].cores
     assert cores.value is None
     # A request costs at least what it costs at 100 rps, and a second at most.
@@ -94,10 +95,10 @@ def test_a_rate_below_the_measured_ones_has_an_envelope():
 
 def test_a_rate_above_has_an_envelope_up_to_twice_the_highest_and_then_no_number():
     data = [recorded({"sidecar": sidecars})]
-    cores = predict(chain(1600), data, "sidecar").services["a"].cores
+    cores = predict(chain(1600), data, "sidecar", options=EXACT).services["a"].cores
     assert cores.low == pytest.approx(1000 * CALLER_US[1000] * US)
     assert cores.high == pytest.approx(1600 * CALLER_US[1000] * US)
-    found = predict(chain(100, 3000), data, "sidecar")
+    found = predict(chain(100, 3000), data, "sidecar", options=EXACT)
     assert set(found.left_out) == {"b", "c"}
     assert "highest measured, 1000 rps" in found.services["b"].reason
     assert found.cores.value == pytest.approx(100 * CALLER_US[100] * US)
@@ -111,10 +112,10 @@ def test_the_difference_of_two_treatments_is_taken_within_blocks():
         return [usage("client sidecar", "data plane", half[int(load.rps)] + noise, load.rps, 30.0)]
 
     data = recorded({"sidecar": sidecars, "sidecar+mtls": cheaper})
-    found = predict(chain(100), [data], "sidecar", "sidecar+mtls")
+    found = predict(chain(100), [data], "sidecar", "sidecar+mtls", options=EXACT)
     assert found.cores.value == pytest.approx(100 * (500 - 250) * US)
     # Outside the measured rates each treatment has its own bounds.
-    below = predict(chain(10), [data], "sidecar", "sidecar+mtls").services["a"].cores
+    below = predict(chain(10), [data], "sidecar", "sidecar+mtls", options=EXACT).services["a"].cores
     assert below.low == pytest.approx((10 * 300 - 100 * 250) * US)
     assert below.high == pytest.approx((100 * 300 - 10 * 250) * US)
 
@@ -231,7 +232,7 @@ def test_three_equal_studies_give_the_interval_of_another_session():
         )
 
     sessions = [study(shift) for shift in (0.0, 30.0, 60.0)]
-    one, three = (predict(chain(100), studies, "sidecar") for studies in (sessions[:1], sessions))
+    one, three = (predict(chain(100), studies, "sidecar", options=EXACT) for studies in (sessions[:1], sessions))
     assert three.is_between_sessions
     assert not one.is_between_sessions
     # Sessions at about 50, 53 and 56 mcores: mean 53, t(2) = 4.303, standard deviation 3, times root of 4/3.
@@ -243,7 +244,12 @@ def test_the_models_own_error_widens_every_interval():
     data = [recorded({"sidecar": sidecars})]
     found = predict(chain(100), data, "sidecar", options=Options(model_error=0.1))
     assert found.cores.high - found.cores.value == pytest.approx(0.1 * 1.96 * found.cores.value, rel=1e-3)
-    assert "own error" not in " ".join(found.assumptions)
+    assert not any("own error" in line for line in found.assumptions)
+    by_default = predict(chain(100), data, "sidecar")
+    assert by_default.cores.high - by_default.cores.value == pytest.approx(
+        CPU_ERROR * 1.96 * found.cores.value, rel=1e-3
+    )
+    assert any("own error" in line for line in by_default.assumptions)
 
 
 def test_paths_add_the_quantiles_of_sums(tmp_path):

@@ -96,7 +96,7 @@ def test_what_is_written_is_a_system_file(tmp_path, mesh):
         (
             "istio",
             {"rate(istio_requests_total": vector(1), "topk": vector(1, app="x", code="200", __name__="y")},
-            "needs source_workload and destination_service_name; its labels are app, code",
+            "takes source_workload and destination_service_name; its labels are app, code",
         ),
         ("linkerd", {"rate(response_total": vector(1), "topk": vector(1, dst="x")}, "its labels are dst"),
         ("istio", {"last_over_time(istio_r": NOTHING, "istio_tcp": vector(1)}, "connections and no requests"),
