@@ -33,7 +33,7 @@ def _results_root() -> Path:
 
 
 def cache_root() -> Path:
-    """Return the folder of state that can be made again: ``.cache`` in the checkout, else that of the user's cache."""
+    """Return the folder of files that can be made again: ``.cache`` in the checkout, or one in the user's cache."""
     if not INSTALLED:
         return CHECKOUT / ".cache"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "meshtrial"

@@ -109,7 +109,7 @@ SIDE_BY_SIDE = {"linkerd": "linkerd", "kuma": "kuma+mtls", "istio-ambient": "ist
 
 @pytest.mark.parametrize("number", [2, pytest.param(4, marks=pytest.mark.wide)])
 def test_meshes_against_each_other(ground: Ground, cluster: Cluster, tmp_path: Path, number: int):
-    """These share blocks; those that need a folder of images are named if it is missing."""
+    """These meshes share blocks; a mesh whose folder of images is missing is named."""
     meshes = dict(list(SIDE_BY_SIDE.items())[:number])
     treatments = [treatment for name, treatment in meshes.items() if name in ground.meshes]
     if len(treatments) < len(meshes):
@@ -290,7 +290,7 @@ def test_generated_systems_on_istio(cluster: Cluster, tmp_path: Path):
     assert owned_namespaces(cluster) == []
 
 
-@pytest.mark.wide  # where deployments stand at once: test_backend_standing.py
+@pytest.mark.wide  # test_backend_standing.py covers concurrent deployments
 def test_a_study_goes_on_after_what_befell_its_runs(cluster: Cluster, tmp_path: Path):
     """In the first run the API server is killed and restarted; in the second the load pod is deleted."""
 

@@ -206,7 +206,7 @@ def study(name: str, *treatments: str, load: Load = LOAD, app: str = "echo") -> 
 
 
 def designed(name: str, given: Mapping[str, Any], **changed: Any) -> Study:
-    """A study of ours with these parameters, and what a test changes of it besides."""
+    """Return the study of these parameters, with the given fields changed."""
     return replace(building.built(name, **{"seed": 0} | given), **changed)
 
 

@@ -150,7 +150,7 @@ class Installation:
         tiers = {"replicas": 2, "connections": 16} if case.app == "tiers" else {}
         further = {"mixed": {"generators": 2}, "tcp": {"payload_bytes": 16384}}.get(case.protocol, {})
         shares = [c.percent for f in self.mesh.check(Treatment.parse(case.treatment)) for c in f.counters if c.of]
-        # Twice what can show the share, because a busy machine sends fewer.
+        # Twice the requests that can show the share, because a busy machine sends fewer.
         enough = {"rps": 400, "duration_s": 2 * least_requests(min(shares)) / 400} if shares else {}
         return replace(LOAD, protocol=case.protocol, **tiers, **further, **enough)
 

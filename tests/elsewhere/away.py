@@ -2,8 +2,8 @@
 
 ``PYTHONPATH=tests .venv/bin/python -m elsewhere.away COMMAND...``: no Envoy package, nothing built, no ``/proc``, no
 ``/sys``, and as many open files as a Mac's shell allows. The command runs in a mount namespace of its own, so nothing
-changes for others and nothing needs restoring. Limits: Linux's Python and libraries still, so what a Mac does by itself
-(its file system, its way to start processes, its own ``make``) is not tried by this.
+changes for others and nothing needs restoring. Limits: Python and its libraries are still Linux's, so this does not
+test a Mac's file system, its way to start processes, or its ``make``.
 """
 
 import os

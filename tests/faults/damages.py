@@ -298,7 +298,7 @@ def tried(name: str, study: Path, root: Path) -> None:
 
 
 def _pack(study: Path) -> str:
-    """Of a packed study nobody believes more."""
+    """Pack the damaged study, and verify the file if it can be packed."""
     file = study.with_name(study.name + packed.SUFFIX)
     code, _, said = meshtrial("pack", study, "--out", file)
     if not code:

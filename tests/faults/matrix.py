@@ -102,7 +102,7 @@ def fill(place: str) -> Do:
 
 
 def fill_names(place: str) -> Do:
-    """Not one more file, although there is room."""
+    """Fill the file system with empty files, so that no further file fits although there is room."""
 
     def do(session: Session) -> None:
         folder = session.inside(place) / "filler"

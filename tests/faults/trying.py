@@ -32,7 +32,7 @@ def tried(name: str, folder: Path) -> None:
 
 
 def assert_outcome(cell: Cell, session: Session, code: int) -> None:
-    """One line, no lost or partial record, and the rest can be made."""
+    """Check for one line, no lost or partial record, and remaining runs that can be made."""
     text = session.log.read_text(errors="replace")
     assert code in (*cell.codes, *((3,) if cell.command is COMMAND and 0 in cell.codes else ())), text
     for unwanted in ("Traceback", "was never retrieved", "Exception ignored"):

@@ -1,4 +1,4 @@
-"""Connections that are open and silent: counted by the proxies themselves, and gone with what holds them."""
+"""Idle connections: the proxies count them, and they end with the process that holds them."""
 
 from urllib.parse import urlsplit
 

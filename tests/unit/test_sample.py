@@ -36,7 +36,7 @@ def test_it_finds_the_node_proxy_slower_and_the_twin_not_different():
 
 
 def test_every_difference_follows_the_rule_that_legends_and_pages_state(sample: Callable[[str], StudyData]):
-    """By tests, as `QUALIFIERS` has it: read off the interval, some rows would say another word."""
+    """By tests, as `QUALIFIERS` defines: by the interval, some rows would have another qualifier."""
     otherwise: set[str] = set()
     for data in (*(read_study(StudyStore.open(study)) for study in SAMPLES), *map(sample, PACKED)):
         alpha = data.plan.study.alpha

@@ -72,7 +72,7 @@ def designs() -> dict[str, Path]:
 
 
 def chosen(name: str, file: Path | None) -> tuple[str, Path | None]:
-    """Return a study and its file of parameters from the name of a study or design, and the file given besides."""
+    """Return the study and the file of parameters that a study's or design's name and an optional file select."""
     if name in STUDIES:
         return name, file
     known = designs()

@@ -191,7 +191,7 @@ class Load:
         return "-".join([self._rate, f"{self.connections}c", *(short for short, _ in self._unusual(str))])
 
     def details(self, count: Callable[[int], str] = str) -> list[str]:
-        """Return in words what a reader must know beside rate and connections; `count` formats whole numbers."""
+        """Return the unusual settings in words; `count` formats whole numbers."""
         return [words for _, words in self._unusual(count)]
 
     def _unusual(self, count: Callable[[int], str]) -> Iterator[tuple[str, str]]:
@@ -321,7 +321,7 @@ class CapacitySearch(Load):
     kind = "capacity_search"
 
     arrivals: Arrivals = field(default="uniform", kw_only=True)
-    objective: str = field(default="", kw_only=True)  # what a rate must keep as well, e.g. `p99<10ms`; may be empty
+    objective: str = field(default="", kw_only=True)  # a further condition of a rate, e.g. `p99<10ms`; may be empty
 
     def __post_init__(self) -> None:
         super().__post_init__()

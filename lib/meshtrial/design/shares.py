@@ -80,7 +80,7 @@ def require_possible(load: Load) -> None:
 
 
 def _require_streams(load: Load) -> None:
-    """Raise UsageError for a load that streams cannot have: their events are sent by the server, at a rate."""
+    """Raise UsageError for a load that streams cannot have, because the server sends their events at a fixed rate."""
     if not isinstance(load, FixedRate):
         remedy = "set capacity=False" if isinstance(load, CapacitySearch) else "use a fixed rate"
         raise UsageError(f"protocol = {load.protocol!r}: the server sends events at a fixed rate; {remedy}")

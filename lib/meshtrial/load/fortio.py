@@ -87,7 +87,7 @@ def idle(load: Load) -> GeneratorCall | None:
 
 
 def _quiet(load: Load, rps: float, connections: int, duration_s: float, name: str) -> GeneratorCall:
-    """Return a call that sends what a load does over few or silent connections, and is ended before its time."""
+    """Return a call that sends a load's requests over few or idle connections, and is ended early."""
     few = FixedRate.like(load, rps=rps, connections=connections, generators=1, protocol=load.protocols[0])
     arguments = _arguments(few, "warmup", duration_s, connections, DEFAULT_RESOLUTION_S, name)
     return GeneratorCall(arguments, name, program=_program(load))

@@ -11,9 +11,9 @@ answer. It therefore reads 97.0 for a perfect run of 100 rps over 4 connections 
     rate x (sent / planned) x (planned last send / actual last send, at most 1)
 
 This is the planned rate if every send is on time, and less if sends are skipped, missing at the end, or drawn out.
-Several generators add up. Of streams the arrival of the last event counts, in the mean over the streams, because events
-that are not carried in time wait on the path or at the server. A closed loop has no plan: its rate is requests by
-duration, and it has no ratio.
+The rates of several generators are summed. For streams, the arrival of the last event counts instead of its send, as a
+mean over the streams, because delayed events wait on the path or at the server. A closed loop has no plan: its rate is
+requests by duration, and it has no ratio.
 """
 
 import math

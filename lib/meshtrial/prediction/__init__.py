@@ -65,7 +65,7 @@ class PathLatency:
 
 @dataclass(frozen=True)
 class Options:
-    """What a prediction may be given besides studies; 0 means that it is not given."""
+    """Settings of a prediction; 0 means that a setting is not given."""
 
     core_hour: float = 0.0  # prices, without which no money is shown
     gib_hour: float = 0.0

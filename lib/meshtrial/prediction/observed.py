@@ -39,7 +39,7 @@ _Pair = tuple[Name, Name]
 
 @dataclass(frozen=True)
 class _Flow:
-    """What one side's proxies counted between a caller and a callee, per second."""
+    """Requests and bytes per second between a caller and a callee, as the proxies of one side counted them."""
 
     caller: Name
     callee: Name
@@ -141,7 +141,7 @@ class _Reading:
 
 @dataclass(frozen=True)
 class _Counted:
-    """What the proxies of a mesh counted."""
+    """The counts of a mesh's proxies."""
 
     metric: str
     flows: Sequence[_Flow]
@@ -259,7 +259,7 @@ def _linkerd(reading: _Reading) -> _Counted | None:
     for (pair, _), rps in rates.items():
         totals[pair] += rps
         callers[pair[0]] += rps
-    # Two proxies join all requests between them in one connection; its number says nothing of the application's.
+    # Two proxies join all requests between them in one connection; its number does not show the application's.
     own: dict[Name, float] = defaultdict(float)
     for labels, count in reading.values("tcp_open_connections", _LINKERD_CALLER, _FROM_CALLER).items():
         own[_named(labels[:1], labels[1:])] += count

@@ -320,13 +320,13 @@ def check_checksums(folder: Path) -> list[str]:
 
 
 def seal(study: Path, name: str = ENVIRONMENT) -> None:
-    """Record the digest of a file that a study's folder holds besides its runs."""
+    """Record the digest of a file in a study's folder that belongs to no run."""
     digests = (listed(study) or {}) | {name: file_sha256(study / name)}
     write_text(study / CHECKSUMS, "".join(f"{digest}  {name}\n" for name, digest in digests.items()))
 
 
 def check_sealed(study: Path) -> list[str]:
-    """Return one line for each file besides the runs that was altered; empty if no digests were recorded."""
+    """Return one line for each altered file that belongs to no run; empty if no digests were recorded."""
     expected = listed(study) or {}
     problems = _altered(study, expected, ())
     if not problems and read_json(study / ENVIRONMENT).get("sealed_in") == CHECKSUMS:

@@ -44,7 +44,7 @@ class Family:
     # families, because they have no blocks whose signs could be flipped together.
     correction: Correction = "holm"
     scale: Scale = "ratio"  # the effect that carries the verdicts
-    # Pairs of which one treatment lacks what is measured: compared by difference, whatever the scale of the others
+    # Pairs in which one treatment lacks the response: compared by difference, whatever the scale of the others
     differences: Collection[Pair] = ()
     order_known: bool = False  # whether the caller knows the order of unpaired runs
     unit: Unit = "block"  # of a paired family: blocks, or sessions with the means of their blocks
@@ -87,7 +87,7 @@ class Family:
         return "difference" if pair in self.differences else self.scale
 
     def margin_of(self, pair: Pair) -> Margin | None:
-        """Return the margin of a pair; None if it is relative to what one of the two lacks."""
+        """Return the margin of a pair; None if it is relative and one of the two lacks the response."""
         if pair not in self.differences or self.margin is None or self.margin.floor:
             return self.margin
         return None

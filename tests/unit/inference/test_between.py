@@ -99,7 +99,7 @@ def test_two_days_are_never_as_strong_as_one_study(days):
 
 
 def test_the_interval_over_days_covers_what_days_vary_around():
-    """Six days whose effect varies by 10 %: 200 times, the true effect lies inside about 95 % of the intervals."""
+    """In 200 series of six days whose effects vary by 10 %, about 95 % of the intervals contain the true effect."""
     rng = np.random.default_rng(5)
     inside = 0
     for _ in range(200):

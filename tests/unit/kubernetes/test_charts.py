@@ -263,9 +263,9 @@ KNOWN = {
         ({"proxy": {"loglevel": "x"}}, ["proxy.loglevel is not known (did you mean proxy.logLevel?)"]),
         ({"tag": "1"}, ["tag is not known (did you mean global.tag?)"]),
         ({"zzz": {"a": 1}}, ["zzz is not known"]),
-        # What is empty takes anything.
+        # A value that is empty in the chart accepts any content.
         ({"env": {"A": {"b": 1}}, "extra": {"x": 1}, "volumes": [{"name": "v"}]}, []),
-        # What Kubernetes reads, not the chart.
+        # Kubernetes reads these values, not the chart.
         ({"nodeSelector": {"pool": "mesh"}, "podAnnotations": {"mine": "1"}}, []),
         ({"proxy": {"resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}}, []),
         (

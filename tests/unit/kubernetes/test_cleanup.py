@@ -233,7 +233,7 @@ def test_what_cannot_be_seen_before_a_mesh_comes_is_not_taken_for_its_own():
     api.refused = {"clusterroles"}
     with refused(TestbedError):
         cleanup.cluster_objects(api)
-    # Cleaning goes by our own label, and takes what it may.
+    # Cleaning recognises objects by our own label, and removes those that it may remove.
     gone = ["mutatingwebhookconfigurations kuma-hook removed"]
     assert cleanup.remove_owned(api, "meshtrial.dev/owner") == gone
     assert set(api.objects) == {f"{ROLES}/kuma-of-somebody"}

@@ -26,7 +26,7 @@ CASES = [
     *((base, "access-log") for base in LOGGED.values()),
     *((base, "metrics") for base in SCRAPED.values()),
 ]
-# Objects of the mesh's own that say it; "observability" of Kuma is all of them, with its metrics pushed.
+# The mesh's objects that switch a feature on; Kuma's "observability" is all of them, with its metrics pushed.
 SAYS = {
     ("istio", "access-log"): {"accessLogging"},
     ("istio", "tracing"): {"tracing"},

@@ -47,7 +47,7 @@ def test_sidecars_are_like_the_other_meshes_whoever_installed_consul():
         assert notes["connect-inject"] == notes["transparent-proxy"] == notes["enable-metrics"] == "true"
         assert (notes["sidecar-proxy-cpu-limit"], notes["consul-envoy-proxy-concurrency"]) == ("2", "2")
         assert notes["consul-dns"] == "false"
-        # Its root init container is the injector's own; no account is signed on with.
+        # Its root init container is the injector's own, and no service account is used to log in.
         assert "runAsNonRoot" not in pod["spec"].get("securityContext", {})
         assert pod["spec"]["automountServiceAccountToken"] is False
 

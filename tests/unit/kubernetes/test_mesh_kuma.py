@@ -37,7 +37,7 @@ def test_the_mesh_is_our_own_comes_first_has_no_policies_by_default_and_alone_li
     assert mesh["spec"]["skipCreatingInitialPolicies"] == ["*"]
     assert mesh["spec"]["meshServices"] == {"mode": "Exclusive"}
     assert ("mtls" in mesh["spec"]) == ("mtls" in text)
-    # No other object lies outside the study.
+    # All other objects are in the study's namespace.
     assert policies(rendered)
     for item in policies(rendered):
         assert item["metadata"]["namespace"] == "trial", item["metadata"]["name"]

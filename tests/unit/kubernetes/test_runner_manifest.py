@@ -46,7 +46,7 @@ def test_it_has_the_rights_of_a_study_and_no_others(objects):
     ]
     assert [one["metadata"]["name"] for one in accounts] == [pod["serviceAccountName"]]
     assert {one["metadata"]["namespace"] for one in accounts} == {objects["Job"]["metadata"]["namespace"]}
-    # Cleaning a study never takes the runner for its own.
+    # A cleaning must not treat the runner as part of a study.
     assert "meshtrial.dev/owner" not in (FOLDER / "runner.yaml").read_text()
 
 

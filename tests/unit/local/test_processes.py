@@ -82,5 +82,5 @@ def test_one_that_was_stopped_for_a_while_is_found_out_afterwards(tmp_path):
 
 @pytest.mark.linux  # other systems have one loopback address
 def test_free_ports_are_different_ones():
-    # Drawn one after another, two of these ports are usually equal: the kernel has about 28,000.
+    # Among 500 ports drawn independently, two are usually equal: the kernel has about 28,000.
     assert len(set(free_ports("127.31.41.59", 500))) == 500

@@ -1,4 +1,4 @@
-"""The static web site: its pages, what it knows of them, and what it refuses; reports here have a seal only."""
+"""The static web site: its pages, its entries for them, and its refusals; reports here have a seal only."""
 
 import dataclasses
 import hashlib

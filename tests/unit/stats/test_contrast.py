@@ -214,7 +214,7 @@ def test_a_run_that_ranks_worst_is_held_by_the_exact_test_and_opens_the_end_that
     whole = compare_paired(t, b, scale=scale, margin=Margin(0.05))
     t[4] = math.inf
     one = compare_paired(t, b, scale=scale, margin=Margin(0.05))
-    # Nine blocks on one side and one far on the same: the very p-value of ten on one side.
+    # Nine blocks and an infinite one on the same side have the p-value of ten blocks on one side.
     assert one.effect.p == whole.effect.p == 2 / 2**10
     assert math.isfinite(one.effect.estimate)
     assert math.isfinite(one.effect.low)

@@ -162,7 +162,7 @@ def _spread(one: Between) -> Cell | None:
 
 
 def _prediction(one: Between) -> Cell | None:
-    """Return where the next study's estimate will be, for a ratio with the added amount in the second line."""
+    """Return the prediction interval of a next study's estimate; for a ratio, the note is that of the added amount."""
     over, added = one.over_days, one.added_over_days
     if over is None or over.next_low is None or over.next_high is None:
         return None

@@ -62,7 +62,7 @@ class App:
         raise UsageError(f"app {self.name}: its Service {self.service} selects none of its pods")
 
     def gives(self, need: str) -> bool:
-        """Return whether it has what a proof needs: an echo of headers, three tiers, or nothing."""
+        """Return whether it meets the need of a proof: an echo of headers, three tiers, or nothing."""
         return {"": True, "headers": bool(self.headers_path), "tiers": self.tiers}[need]
 
 

@@ -260,7 +260,7 @@ class Values:
         for name, path in mesh.generated.get(release.name, {}).items():
             layers.append((f"{_GENERATED}{name}", put({}, path, self._generated[name])))
         choices = (self._fair, *mesh.choices)
-        # A parameter counts where it is set last, so that an empty one cancels an earlier one.
+        # The last setting of a parameter counts, so an empty one cancels an earlier one.
         last = {name: choice for choice in choices for name in choice.parameters}
         for choice in choices:
             for name, value in choice.parameters.items():

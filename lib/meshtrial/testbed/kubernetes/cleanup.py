@@ -113,7 +113,7 @@ def label_owned(cluster: Cluster, mesh: Mesh, owner: Owner, before: Mapping[str,
 def remove_mesh_objects(cluster: Cluster, mesh: Mesh, before: Mapping[str, Json]) -> list[str]:
     """Delete the objects that appeared with a mesh, except CRDs, which are deleted last.
 
-    Returns the objects that appeared meanwhile and are not the mesh's: they stay.
+    Returns the objects that appeared meanwhile and do not belong to the mesh; they are kept.
     """
     foreign = []
     for path, item in _appeared(cluster, before, KINDS).items():

@@ -108,7 +108,7 @@ def _tolerates(toleration: Mapping[str, str], taint: Json) -> bool:
 
 
 def both_sides(together: Sequence[Rendered]) -> tuple[FreeResources, FreeResources]:
-    """Return what the generators of concurrent deployments need, and what everything else of them needs."""
+    """Return the resources for the generators of concurrent deployments, and those for all their other pods."""
     load, others = FreeResources(), FreeResources()
     for rendered in together:
         mesh = rendered.setup.mesh

@@ -132,7 +132,7 @@ class Histogram:
     buckets: dict[float, float] = field(default_factory=dict)  # number of values up to a bound, by that bound in s
 
     def since(self, before: Histogram) -> Histogram:
-        """Return what was observed after an earlier reading; everything where a counter restarted."""
+        """Return the observations after an earlier reading; all of them where a counter restarted."""
         if self.count < before.count:
             return self
         buckets = {bound: number - before.buckets.get(bound, 0.0) for bound, number in self.buckets.items()}

@@ -536,7 +536,7 @@ class KubernetesTestbed:
         self.installer.uninstall(name)
 
     def _remove_kept(self, new_block: bool, needed: Sequence[str]) -> None:
-        """Remove what does not outlive its block and, within one, what is needed again because its run failed."""
+        """Remove deployments that do not outlive their block and, within one, those whose failed run is repeated."""
         for key in list(self._kept):
             if self._growing or (self.options.app_reinstall == "block" and (new_block or key in needed)):
                 self._kept.pop(key).remove()

@@ -108,7 +108,7 @@ APPS: dict[str, App] = {
         App("counter-api", _counter, "/counter", _native("counter-api"), ("http1", "h2")),
         App("details", _details, "/details/0", _ruby_versions, threads_end=True),
         App("details-nodelay", _details_nodelay, "/details/0", _ruby_versions, threads_end=True),
-        App("tiers", fortio_server, "/", _native("fortio")),  # three tiers of it: see tiers.py
+        App("tiers", fortio_server, "/", _native("fortio")),  # deployed as three tiers: see tiers.py
     )
 }
 

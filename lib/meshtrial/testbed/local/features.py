@@ -56,7 +56,7 @@ class Pair:
     fleet: Fleet
     clients: Sequence[Proxy]  # the client's sidecar; empty if only the server has one
     servers: Sequence[Proxy]  # the server's, one for each copy of the application; empty if only the client has one
-    entry: Endpoint  # that the generators call: the client's sidecar, or else the server's first
+    entry: Endpoint  # called by the generators: the client's sidecar, or else the server's first
     wires: Sequence[Endpoint]  # on which the server's sidecars listen
     apps: Sequence[Sequence[Endpoint]]  # for each copy, one endpoint for each protocol of the load
 

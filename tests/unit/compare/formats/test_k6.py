@@ -13,7 +13,7 @@ def values(whole, name):
 WHOLE = "k6-handle-summary.json"
 
 
-# Of a run each, as k6 1.8 wrote them: ms of the expected responses, a metric of its own; sent, failed, seconds.
+# One run each, as k6 1.8 wrote it: ms of the expected responses, a separate metric; sent, failed, seconds.
 @pytest.mark.parametrize(
     ("name", "p50_ms", "p90_ms", "mean_ms", "largest_ms", "requests", "failed", "lasted_s"),
     [
