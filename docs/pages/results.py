@@ -118,19 +118,17 @@ def _predicted(data: Any, single_hops: Sequence[str]) -> list[tuple[str, ...]]:
         for one in accuracy(data, hops):
             found.setdefault(one.system, {})[one.response] = one
         return [
-            (f"`{name}`", str(both[CPU].services), _pair(both[CPU], 1e6), _pair(both[LATENCY], 1e3))
+            (f"`{name}`", str(both[CPU].services), _pair(both[CPU]), _pair(both[LATENCY]))
             for name, both in found.items()
         ]
 
     return compared([])
 
 
-def _pair(one: Any, scale: float) -> str:
-    """A predicted and a measured amount, and whether the predicted interval contains the measured one."""
-    from meshtrial.report import wording
-
-    values = [plain(wording.number(scale * amount.value)) for amount in (one.predicted, one.measured)]
-    return f"{' / '.join(values)} ({100 * one.error:+.0f} %{'' if one.is_inside else ', outside'})"
+def _pair(one: Any) -> str:
+    """A predicted and a measured amount in milliseconds, and whether the predicted interval misses the measured one."""
+    values = "/".join(f"{1e3 * amount.value:.3g}" for amount in (one.predicted, one.measured))
+    return values if one.is_inside else f"{values}, outside"
 
 
 def _unused(data: Any) -> list[tuple[str, ...]]:

@@ -34,7 +34,7 @@ HELD = ("proxy_largest_memory_bytes", "data_plane_memory_bytes", "control_plane_
 # Generated systems, and the studies of a single hop from which they were predicted
 PREDICTED = "prediction-20261128T181826Z-1b3bb526"
 SINGLE_HOPS = ("building_blocks-20261128T170612Z-0fe32dbd", "building_blocks-20261128T181314Z-10d676d2")
-RELEASES = "mesh_comparison-PENDING"
+RELEASES = "mesh_comparison-20261128T180915Z-e55330fc"
 QUOTED = ("latency_p50_s", "path_cpu_s_per_request")
 TAILED = ("latency_p50_s", "latency_p99_s", "path_cpu_s_per_request")
 
