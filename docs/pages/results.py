@@ -117,10 +117,7 @@ def _predicted(data: Any, single_hops: Sequence[str]) -> list[tuple[str, ...]]:
         found: dict[str, dict[str, Any]] = {}
         for one in accuracy(data, hops):
             found.setdefault(one.system, {})[one.response] = one
-        return [
-            (f"`{name}`", str(both[CPU].services), _pair(both[CPU]), _pair(both[LATENCY]))
-            for name, both in found.items()
-        ]
+        return [(f"`{name}`", _pair(both[CPU]), _pair(both[LATENCY])) for name, both in found.items()]
 
     return compared([])
 
