@@ -5,7 +5,7 @@ import pytest
 from unit.prediction.single_hops import CALLEE_US, CALLER_US, recorded, sidecars
 
 from meshtrial.design.system import Call, System
-from meshtrial.prediction import predict
+from meshtrial.prediction import Options, predict
 
 pytestmark = pytest.mark.calibration
 
@@ -23,7 +23,7 @@ def share_covered(system: System, true_cores: float, studies: int, session_us: f
             shift = session_us * rng.standard_normal()
             at_rates = {"sidecar": lambda load, noise, shift=shift: sidecars(load, noise + shift)}
             records.append(recorded(at_rates, noise_us=NOISE_US, seed=1 + seed * studies + study))
-        cores = predict(system, records, "sidecar").cores
+        cores = predict(system, records, "sidecar", options=Options(model_error=0.0)).cores
         future = session_us * rng.standard_normal() * 1e-6 * 300  # of another session, in the caller's 300 rps
         return cores.low <= true_cores + future <= cores.high
 
