@@ -74,7 +74,7 @@ def _feature(mesh: Any, feature: Any, where: str) -> str:
 
 
 def _objects(mesh: Any, names: Sequence[str], where: str) -> str:
-    """The mesh's own objects whole, with what stands beside them for everybody (a collector) by name."""
+    """Return the mesh's own objects in full, and the names of shared ones, such as a collector."""
     import yaml
 
     made = []

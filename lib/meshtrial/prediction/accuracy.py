@@ -19,6 +19,7 @@ from meshtrial.design.generated import PATH, systems_of
 from meshtrial.design.responses import REGISTRY
 from meshtrial.design.study import Contrast, Treatment
 from meshtrial.prediction import Options, predict
+from meshtrial.prediction.blocks import nodes_of
 from meshtrial.prediction.ranges import Estimate
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
@@ -87,9 +88,8 @@ def _compared(data: StudyData, records: Sequence[StudyData], contrast: Contrast)
     system = systems_of(data.plan.study.options).get(treatment.app)
     if system is None:
         return []
-    nodes = len(data.environment.get("testbed", {}).get("nodes") or [""])
     prediction = predict(
-        system, records, _single_hop(treatment), _single_hop(baseline), Options(nodes=nodes, model_error=0.0)
+        system, records, _single_hop(treatment), _single_hop(baseline), Options(nodes=nodes_of(data), model_error=0.0)
     )
     path = prediction.paths[PATH].added.get(_P50)
     rps = system.calls[0].rps

@@ -67,7 +67,7 @@ class BuildingBlocks:
     @property
     def machines(self) -> int:
         """How many machines a call passes: one, or two where the cluster has more than one node."""
-        return min(2, len(self.data.environment.get("testbed", {}).get("nodes") or [""]))
+        return min(2, nodes_of(self.data))
 
     def latencies(self, rung: Rung) -> FloatArray | None:
         """Return a rung's latencies (2, blocks, probabilities) in seconds; None where no distribution is recorded."""
@@ -85,6 +85,11 @@ class BuildingBlocks:
         floor = requests_needed(q, self.data.plan.study.gates.sample_floor)
         runs = (run for rung in rungs for runs in rung.runs for run in runs)
         return all(run.responses.get("requests", 0.0) >= floor for run in runs)
+
+
+def nodes_of(data: StudyData) -> int:
+    """Return how many nodes a study's cluster had; 1 for one machine."""
+    return len(data.environment.get("testbed", {}).get("nodes") or [""])
 
 
 def is_single_hop(load: Load) -> bool:
