@@ -19,6 +19,8 @@ sys.path.insert(0, str(HERE))  # tests are imported by path (importlib mode), so
 
 from owncluster import OWN_KUBECONFIG, own_kubeconfig  # noqa: E402
 
+from meshtrial.run.quiet import PATIENCE  # noqa: E402
+
 if TYPE_CHECKING:
     from ground import Ground
     from testcluster import Cluster
@@ -65,6 +67,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _parameters(item: pytest.Item) -> Mapping[str, object]:
     return item.callspec.params if hasattr(item, "callspec") else {}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_wait_for_quiet() -> Iterator[None]:
+    """Studies begin at once: other tests run beside these, and no test asks for a quiet machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(PATIENCE, "0")
+        yield
 
 
 @pytest.fixture(scope="session")

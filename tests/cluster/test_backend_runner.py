@@ -19,6 +19,7 @@ from testcluster import Cluster, ClusterError
 from meshtrial import cli, waiting
 from meshtrial.inference import read_study
 from meshtrial.records.store import StudyStore
+from meshtrial.run.quiet import PATIENCE
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
 FOLDER = KubernetesOptions().folder
@@ -49,6 +50,7 @@ def manifest(cluster: Cluster, image: str, **more: object) -> list[dict[str, Any
         job = yaml.safe_load((FOLDER / "runner" / "sessions.yaml").read_text())
     pod = job["spec"].get("jobTemplate", job)["spec"]["template"]["spec"]
     pod["containers"][0] |= {"image": image, "imagePullPolicy": "Never"}
+    pod["containers"][0]["env"].append({"name": PATIENCE, "value": "0"})  # other tests keep this machine busy
     pod["nodeSelector"] = {"kubernetes.io/hostname": NODE}
     return [settings, claim, job]
 

@@ -28,6 +28,14 @@ def own_folders() -> set[str]:
     return {path.name for path in Path(tempfile.gettempdir()).glob("meshtrial-*")}
 
 
+@pytest.fixture(autouse=True, scope="module")
+def no_wait_for_quiet() -> Iterator[None]:
+    """Studies begin at once, those of a module's fixture too: no machine is quiet while other tests run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(PATIENCE, "0")
+        yield
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_left(tmp_path, monkeypatch) -> Iterator[None]:
     """Records go to the test's folder; no process or temporary folder outlives the test."""
@@ -37,7 +45,6 @@ def nothing_is_left(tmp_path, monkeypatch) -> Iterator[None]:
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path / "studies"))
     monkeypatch.setenv("MESHTRIAL_REPORTS", str(tmp_path / "reports"))
-    monkeypatch.setenv(PATIENCE, "0")  # no machine is quiet while other tests run
     yield
     started = running({"MESHTRIAL_DATA": tmp_path / "studies"})
     left = {pid: name for pid, name in started.items() if name in PROGRAMS}
