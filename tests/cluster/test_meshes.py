@@ -45,7 +45,9 @@ LOAD = FixedRate(rps=50, connections=4, duration_s=3, warmup_s=1)
 WIDE = pytest.mark.wide
 FIRST = "istio"
 # These features repeat another's mechanism; observability is the access log, the scrape and the traces in one.
-SECOND_WAYS = ("jwt-filter", "client-only", "authz-route", "tracing", "access-log", "metrics")
+SECOND_WAYS = ("jwt-filter", "client-only", "authz-route", "tracing", "access-log", "metrics", "x25519")
+# What Envoy does by itself is there without its toggle. The manifests of this other feature take it away.
+OPPOSITES = {"pqc": "x25519"}
 # Besides the echo, which has every proof: applications of other shapes, once per mesh.
 OTHER_APPS = ("tiers", "counter-api", "details", "details-nodelay", "bookinfo", "emojivoto")
 
@@ -302,7 +304,9 @@ def test_without_the_toggle_its_proof_fails(standing: Installation, feature: str
     case = Case(treatment_with(mesh, toggle), (toggle.apps or ("echo",))[0])
     # Annotations of a feature with manifests make its evidence readable; without manifests they are the toggle.
     notes = toggle.pod_annotations if toggle.manifests else {}
-    without = replace(toggle, manifests=(), settings=(), namespace_labels={}, pod_annotations=notes, waits="")
+    instead = mesh.features[OPPOSITES[feature]] if feature in OPPOSITES else replace(toggle, manifests=(), settings=())
+    kept = {"manifests": instead.manifests, "settings": instead.settings}
+    without = replace(toggle, **kept, namespace_labels={}, pod_annotations=notes, waits="")
     # A pod is kept out of the mesh by the mesh's enrolment.
     enrol = replace(mesh.enrol, outside_labels={}, outside_annotations={}) if toggle.bare else mesh.enrol
     with standing.altered(replace(mesh, enrol=enrol, features={**mesh.features, feature: without})):
