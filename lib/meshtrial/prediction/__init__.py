@@ -353,7 +353,8 @@ class _Predicting:
         own = which if self._has_sidecars(which) or self._nodes_of(which) else 1 - which
         of_nodes = None if self._has_sidecars(own) else node_weights_of(layout, ladder, self.options.nodes)
         machine_rps = machine_rps_of(layout, self.studies, self.options.nodes)
-        return of_nodes or rate_weights(layout.proxy_rps[ends], ladder.rates, machine_rps)
+        own_exponent = self.studies[0].own_exponent
+        return of_nodes or rate_weights(layout.proxy_rps[ends], ladder.rates, machine_rps, own_exponent)
 
     def _assumptions(self, is_configured: bool) -> tuple[str, ...]:
         """Return the assumptions in sentences."""

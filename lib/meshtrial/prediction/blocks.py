@@ -23,6 +23,7 @@ from meshtrial.design.responses import PARTS, QUANTILES, requests_needed
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.inference.values import FloatArray
 from meshtrial.load import quantiles
+from meshtrial.prediction.ranges import OWN_EXPONENTS
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import ComponentUsage, RunRecord
 
@@ -68,6 +69,11 @@ class BuildingBlocks:
     def machines(self) -> int:
         """How many machines a call passes: one, or two where the cluster has more than one node."""
         return min(2, nodes_of(self.data))
+
+    @property
+    def own_exponent(self) -> float:
+        """How much a proxy's own rate counts beside its machine's."""
+        return OWN_EXPONENTS[self.data.plan.study.backend]
 
     def latencies(self, rung: Rung) -> FloatArray | None:
         """Return a rung's latencies (2, blocks, probabilities) in seconds; None where no distribution is recorded."""

@@ -143,7 +143,7 @@ def added_cpu(layout: Layout, studies: Sequence[BuildingBlocks], nodes: int) -> 
         if ladder is None:
             refused.append((_ends(layout, of_protocol), f"no study measured {protocol}"))
             continue
-        weights = rate_weights(proxy_rps, ladder.rates, machine_rps)
+        weights = rate_weights(proxy_rps, ladder.rates, machine_rps, studies[0].own_exponent)
         ends = _ends(layout, of_protocol) & layout.has_proxy
         node_weights = node_weights_of(layout, ladder, nodes)
         _add_rates(added, layout, of_protocol, ladder, weights, node_weights)

@@ -24,7 +24,7 @@ from meshtrial.inference.money import HOURS_A_MONTH
 from meshtrial.prediction import Options, predict
 from meshtrial.prediction.blocks import PROBABILITIES
 from meshtrial.prediction.latency import Hop, quantiles_of_path
-from meshtrial.prediction.ranges import CPU_ERROR, OWN_EXPONENT
+from meshtrial.prediction.ranges import CPU_ERROR, OWN_EXPONENTS
 
 US = 1e-6
 EXACT = Options(model_error=0.0)
@@ -68,12 +68,15 @@ def test_a_service_outside_has_no_proxy():
     assert found.memory_bytes.value == pytest.approx(40 * MIB)
 
 
+@pytest.mark.parametrize("backend", OWN_EXPONENTS)
 @pytest.mark.parametrize(("nodes", "machine_rps"), [(0, 100), (1, 500), (2, 250), (50, 100)])
-def test_a_call_costs_less_on_a_busy_node(nodes, machine_rps):
-    data = [recorded({"sidecar": sidecars})]
+def test_a_call_costs_less_on_a_busy_node(nodes, machine_rps, backend):
+    local = recorded({"sidecar": sidecars})
+    data = [replace(local, plan=replace(local.plan, study=replace(local.plan.study, backend=backend)))]
     # The calls have 500 rps in all, and both proxies of a call are on one machine.
     found = predict(chain(100, 200, 200), data, "sidecar", options=Options(nodes=nodes))
-    read_at = 100**OWN_EXPONENT * machine_rps ** (1 - OWN_EXPONENT)
+    own_exponent = OWN_EXPONENTS[backend]
+    read_at = 100**own_exponent * machine_rps ** (1 - own_exponent)
     cost_us = np.interp(np.log(read_at), np.log([100, 1000]), [CALLER_US[100], CALLER_US[1000]])
     assert found.services["a"].cores.value == pytest.approx(100 * cost_us * US)
 
