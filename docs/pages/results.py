@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from meshtrial.design.changes import LABELS
+from meshtrial.design.load import FixedRate
 from pages.samples import (
     AT_200,
     BESIDE,
@@ -21,8 +22,6 @@ from pages.samples import (
     QUOTED,
     RELEASES,
     SESSIONS,
-    SINGLE_HOPS,
-    TAILED,
     UNCALLED,
     effect_in_short,
     ratio_of,
@@ -31,12 +30,12 @@ from pages.samples import (
 from pages.tables import plain, under
 
 
-def _against_baseline(data: Any, responses: Sequence[str] = QUOTED) -> list[tuple[str, ...]]:
-    loads = [load.label for load in data.plan.study.loads]
+def _against_baseline(data: Any) -> list[tuple[str, ...]]:
+    loads = [load.label for load in data.plan.study.loads if isinstance(load, FixedRate)]
     baseline = data.plan.study.baseline
     rows = {(row.treatment, row.load, row.response): row for row in data.verdicts if row.baseline == baseline.name}
     return [
-        (f"`{one.name}`", *(ratio_of(rows[one.name, load, response]) for load in loads for response in responses))
+        (f"`{one.name}`", *(ratio_of(rows[one.name, load, response]) for load in loads for response in QUOTED))
         for one in data.plan.study.treatments
         if one != baseline
     ]
@@ -96,11 +95,12 @@ def _by_session(data: Any) -> list[tuple[str, ...]]:
     from meshtrial.inference.sessions import session_effects
     from meshtrial.report import wording
 
-    rows = [row for row in data.verdicts if row.response in QUOTED and not row.twin]
+    baseline = data.plan.study.baseline.name
+    rows = [row for row in data.verdicts if row.response in QUOTED and row.baseline == baseline and not row.twin]
     made = []
     for row, by_difference in itertools.product(rows, (True, False)):
         found = session_effects(data, row, by_difference=by_difference)
-        ends = [(min(found.estimates), max(found.estimates)), (found.low, found.high)]
+        ends = [(min(found.estimates), max(found.estimates)), *([] if found.low is None else [(found.low, found.high)])]
         write = functools.partial(wording.interval_in_unit, row.response) if by_difference else wording.change_interval
         label = wording.short_label(row.response).removesuffix(" of app and data plane")
         made.append((f"`{row.treatment}`", label, *(plain(write(*each)) for each in ends)))
@@ -114,10 +114,12 @@ def _predicted(data: Any, single_hops: Sequence[str]) -> list[tuple[str, ...]]:
     def compared(hops: Sequence[Any]) -> list[tuple[str, ...]]:
         if len(hops) < len(single_hops):
             return recorded(single_hops[len(hops)], lambda hop: compared([*hops, hop]))
-        found: dict[str, dict[str, Any]] = {}
+        found: dict[tuple[str, str], dict[str, Any]] = {}
         for one in accuracy(data, hops):
-            found.setdefault(one.system, {})[one.response] = one
-        return [(f"`{name}`", _pair(both[CPU]), _pair(both[LATENCY])) for name, both in found.items()]
+            found.setdefault((one.system, one.treatment), {})[one.response] = one
+        several = len({treatment for _, treatment in found}) > 1
+        names = {(system, name): f"`{system}`, `{name}`" if several else f"`{system}`" for system, name in found}
+        return [(names[key], _pair(both[CPU]), _pair(both[LATENCY])) for key, both in found.items()]
 
     return compared([])
 
@@ -160,8 +162,10 @@ def results(text: str) -> str:
         ("## What each mesh costs", MESHES, _against_baseline),
         ("## What each feature adds", tuple(FEATURES.values()), _each_feature),
         ("## What a post-quantum key exchange costs", EXCHANGED, _against_baseline),
-        ("## Envoy from release to release", RELEASES, functools.partial(_against_baseline, responses=TAILED)),
-        ("## Predictions", PREDICTED, functools.partial(_predicted, single_hops=SINGLE_HOPS)),
+        *(
+            (f"## {heading}", sample, functools.partial(_predicted, single_hops=single_hops))
+            for heading, (sample, single_hops) in PREDICTED.items()
+        ),
         ("## What idle neighbours cost", BESIDE, _alone),
         ("## How long until a change takes effect", OBEYED, _obeyed),
         ("## What unused services cost", UNCALLED, _unused),
@@ -170,8 +174,12 @@ def results(text: str) -> str:
     for heading, samples, made in tables:
         each = (samples,) if isinstance(samples, str) else samples
         text = under(text, heading, [row for sample in each for row in recorded(sample, made)])
-    six, later = (recorded(sample, _by_session) for sample in SESSIONS)
-    text = under(text, "## Six sessions, and three later ones", [(*a, b[2]) for a, b in zip(six, later, strict=True)])
+    by_protocol = [recorded(sample, _against_baseline) for sample in RELEASES.values()]
+    rows = [(one[0], *one[1:], *other[1:]) for one, other in zip(*by_protocol, strict=True)]
+    text = under(text, "## Envoy from release to release", rows)
+    for heading, samples in SESSIONS.items():
+        known, later = (recorded(sample, _by_session) for sample in samples)
+        text = under(text, f"## {heading}", [(*a, b[2]) for a, b in zip(known, later, strict=True)])
     ranks, ranks_at_200 = ({row[0]: row[1:] for row in recorded(sample, _places)} for sample in (MESHES, AT_200))
     return under(
         text, "## Meshes against each other", [(name, *cells, *ranks_at_200[name]) for name, cells in ranks.items()]

@@ -24,19 +24,39 @@ BESIDE = (
     "feature_impact-20261126T063935Z-1ae2e8f3",
 )
 DELAYED = "calibration-20261125T105420Z-88959172"
-EXCHANGED = "feature_impact-20261128T145855Z-62be2a59"
-# Six sessions, and three of a study of its own that the six did not know
-SESSIONS = ("ambient_vs_no_mesh-20261128T130525Z-c9efe0a4", "ambient_vs_no_mesh-20261128T150421Z-90dd52d8")
+# Key exchanges on new connections of two sidecars, and on connections that stay open
+EXCHANGED = ("feature_impact-20261128T145855Z-62be2a59", "feature_impact-20261128T214826Z-5236f35f")
+# By heading: sessions, and later ones of a study of its own that these did not know
+SESSIONS = {
+    "Six sessions, and three later ones": (
+        "ambient_vs_no_mesh-20261128T130525Z-c9efe0a4",
+        "ambient_vs_no_mesh-20261128T150421Z-90dd52d8",
+    ),
+    "Three sessions of two meshes, and two later ones": (
+        "mesh_comparison-20261128T133947Z-128b3258",
+        "mesh_comparison-20261128T212549Z-0eaa4c6b",
+    ),
+}
 CHANGED = "propagation-20261125T105822Z-ca8a6414"
 OBEYED = "propagation-20261125T155117Z-fc8d9e67"
 UNCALLED = ("scale_out-20261125T203358Z-bfdc5fd2", "scale_out-20261126T033821Z-2b3b905f")
 HELD = ("proxy_largest_memory_bytes", "data_plane_memory_bytes", "control_plane_memory_bytes")
-# Generated systems, and the studies of a single hop from which they were predicted
-PREDICTED = "prediction-20261128T181826Z-1b3bb526"
-SINGLE_HOPS = ("building_blocks-20261128T170612Z-0fe32dbd", "building_blocks-20261128T181314Z-10d676d2")
-RELEASES = "mesh_comparison-20261128T180915Z-e55330fc"
+# By heading: generated systems, and the studies of a single hop from which they were predicted
+PREDICTED = {
+    "Predictions": (
+        "prediction-20261128T181826Z-1b3bb526",
+        ("building_blocks-20261128T170612Z-0fe32dbd", "building_blocks-20261128T181314Z-10d676d2"),
+    ),
+    "Predictions for meshes": (
+        "prediction-20261128T210205Z-96b5bd67",
+        ("building_blocks-20261128T203151Z-813aa110",),
+    ),
+}
+RELEASES = {
+    "HTTP/1.1": "mesh_comparison-20261128T180915Z-e55330fc",
+    "HTTP/2": "mesh_comparison-20261128T213140Z-069369c6",
+}
 QUOTED = ("latency_p50_s", "path_cpu_s_per_request")
-TAILED = ("latency_p50_s", "latency_p99_s", "path_cpu_s_per_request")
 
 
 def recorded(sample: str, use: Callable[[Any], Made]) -> Made:
