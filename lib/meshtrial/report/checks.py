@@ -106,7 +106,7 @@ class Check:
 
 def checks(data: StudyData) -> tuple[Check, ...]:
     """Return the six checks in reading order."""
-    rows = frames.contrasts(data, primary=True, family="").rows
+    rows = frames.contrasts(data, primary=True, between=False).rows
     results = (_twin(data), _runs(data), _machine(data), _drift(data, rows), _blocks(rows), _power(data, rows))
     return tuple(_with_warnings(check, rows) for check in results)
 
@@ -165,7 +165,7 @@ def _twin_verdict(data: StudyData, row: VerdictRow) -> str:
 
 def _twin(data: StudyData) -> Check:
     """The study's own A/A test: the baseline deployed a second time."""
-    study, contrasts = data.plan.study, frames.contrasts(data, primary=True, family="")
+    study, contrasts = data.plan.study, frames.contrasts(data, primary=True, between=False)
     if study.twin is None:
         none = "This study has no A/A twin, so nothing in it shows how large its noise is."
         return Check("twin", "unknown", "", "", "not deployed", "include a twin in the next study", (none,))
@@ -563,7 +563,7 @@ def limits(data: StudyData) -> Check:
         *_ALWAYS,
     ]
     check = Check("limits", "problem" if debug else "fine", "", "", "; ".join(parts), details=tuple(details))
-    return _with_warnings(check, frames.contrasts(data, primary=True, family="").rows)
+    return _with_warnings(check, frames.contrasts(data, primary=True, between=False).rows)
 
 
 def _own_builds(runs: Iterable[RunRecord]) -> list[str]:

@@ -14,6 +14,7 @@ from meshtrial.lazy import pl
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import RunRecord, VerdictRow
 from meshtrial.report import palette, wording
+from meshtrial.vocabulary import BETWEEN
 
 
 def order(data: StudyData, present: Iterable[str] | None = None) -> list[str]:
@@ -157,14 +158,17 @@ def contrasts(
     load: str | None = None,
     response: str | None = None,
     primary: bool | None = None,
-    family: str | None = None,
+    between: bool | None = None,
 ) -> Contrasts:
-    """Return a study's matching verdict rows; `primary` selects declared responses (True) or all others (False)."""
+    """Return a study's matching verdict rows.
+
+    `primary` selects declared responses (True) or all others (False), `between` all pairs of treatments or the rest.
+    """
     declared = data.plan.study.primary
     rows = tuple(
         row
         for row in verdicts(data, load=load, response=response)
-        if (primary is None or (row.response in declared) == primary) and family in (None, row.family)
+        if (primary is None or (row.response in declared) == primary) and between in (None, row.family == BETWEEN)
     )
     missing = frozenset((row.load, row.response, row.treatment) for row in rows if not_reported(data, row))
     floor = data.plan.study.gates.sample_floor

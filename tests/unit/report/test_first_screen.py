@@ -13,8 +13,8 @@ from meshtrial.records.listing import samples
 from meshtrial.records.schema import GateResult
 from meshtrial.report import figures, frames, tables, wording
 from meshtrial.report.checks import KIND_OF, KINDS, Check, checks, limits, tally
-from meshtrial.report.tables.headline import first_screen
-from meshtrial.vocabulary import Warning
+from meshtrial.report.tables.headline import first_screen, headline
+from meshtrial.vocabulary import BETWEEN, Warning
 
 PRIMARY = 6  # contrasts of two treatments and three primary responses
 
@@ -56,7 +56,7 @@ def test_the_drift_is_that_of_the_warnings(recorded):
 def test_no_warning_of_a_recorded_study_is_lost_or_said_twice(recorded):
     data = recorded
     held = Counter(line for one in (*checks(data), limits(data)) for line in one.details)
-    rows = frames.contrasts(data, primary=True, family="").rows
+    rows = frames.contrasts(data, primary=True, between=False).rows
     assert [line for line in wording.warnings(rows) if held[line] != 1] == []
     for one in (*checks(data), limits(data)):
         of_others = [code for code, kind in KIND_OF.items() if kind != one.kind]
@@ -149,6 +149,14 @@ def test_an_unfinished_study_says_what_is_missing(data):
     found = check(half, "runs")
     assert (found.state, found.value) == ("attention", "12")
     assert "12 of 40 planned runs were made; 28 are missing." in found.details
+
+
+def test_contrasts_in_families_of_their_own_are_judged_like_others(data):
+    named = changed(data, lambda row: True, family="system-1")
+    assert headline(named) == headline(data)
+    assert checks(named) == checks(data)
+    pairs = changed(data, lambda row: not row.twin, family=BETWEEN)
+    assert {row.twin for row in frames.contrasts(pairs, between=False).rows} == {True}
 
 
 def test_treatments_that_are_looked_at_alone_are_no_unfinished_study(data):

@@ -25,7 +25,6 @@ from meshtrial.report.figure import Columns, Figure, empty
 from meshtrial.report.frames import Contrasts
 from meshtrial.report.palette import GREY, HUES, INK
 from meshtrial.report.sheet import added_axis, estimate, factor_axis
-from meshtrial.vocabulary import BETWEEN
 
 MOST_ROWS = 18  # rows that a first screen has room for
 _GLANCE_IN = 0.36  # height of such a row with its name above it
@@ -79,7 +78,7 @@ def forest(data: StudyData, load: str | None = None) -> Figure:
     load : str, optional
         Label of a load; default: all loads.
     """
-    return forest_of(frames.contrasts(data, load=load, primary=True, family=""))
+    return forest_of(frames.contrasts(data, load=load, primary=True, between=False))
 
 
 def forest_of(contrasts: Contrasts, note: str = "") -> Figure:
@@ -112,7 +111,7 @@ def two_studies(data: StudyData, other: StudyData) -> Figure:
     other : StudyData
         Study B.
     """
-    studies = [frames.contrasts(one, primary=True, family="") for one in (data, other)]
+    studies = [frames.contrasts(one, primary=True, between=False) for one in (data, other)]
     lettered = [_lettered(contrasts, frames.letter(n)) for n, contrasts in enumerate(studies)]
     loads = tuple(dict.fromkeys(load for contrasts in lettered for load in contrasts.loads))
     looks = palette.Styles((name, look) for contrasts in lettered for name, look in contrasts.looks.items())
@@ -320,7 +319,7 @@ def _figure(draw: Callable[[], Canvas], rows: Sequence[VerdictRow], caption: str
 
 def answer(data: StudyData) -> Figure:
     """Draw the primary contrasts of a study that a first screen has room for."""
-    contrasts = frames.contrasts(data, primary=True, family="")
+    contrasts = frames.contrasts(data, primary=True, between=False)
     contrasts = contrasts.where(contrasts.reported)
     if not contrasts.rows:
         return empty("No verdict of a primary response has been computed yet.")
@@ -405,7 +404,7 @@ _CELL_IN, _NAMES_IN = 0.5, 1.7
 
 def pairs(data: StudyData) -> Figure:
     """Draw a matrix per response for a study that compares its treatments with each other."""
-    contrasts = frames.contrasts(data, primary=True, family=BETWEEN)
+    contrasts = frames.contrasts(data, primary=True, between=True)
     contrasts = contrasts.where(lambda row: contrasts.reported(row) and row.n_blocks > 0)
     if not contrasts.rows:
         return empty("This study declared no contrasts between its treatments, or they have no verdicts yet.")

@@ -233,7 +233,7 @@ def _table(data: StudyData, pools: list[Pool], corrected: bool) -> pl.DataFrame:
 
 def added_latency(data: StudyData) -> Figure:
     """Draw the milliseconds that each treatment adds at each percentile, with the intervals of the verdict rows."""
-    found = frames.contrasts(data, family="").where(
+    found = frames.contrasts(data, between=False).where(
         lambda row: _percentile(row) in PERCENTILES and row.difference is not None
     )
     rows = sorted(found.rows, key=lambda row: list(PERCENTILES).index(_percentile(row)))

@@ -62,7 +62,7 @@ def power(data: StudyData, load: str = "") -> Figure:
     load = load or frames.last_rate(data)
     panels: list[list[_Curve]] = []
     for name in data.plan.study.primary:
-        rows = [row for row in frames.contrasts(data, load=load, response=name, family="").rows if not row.twin]
+        rows = [row for row in frames.contrasts(data, load=load, response=name, between=False).rows if not row.twin]
         detectable = partial(
             stats.detectable_effect,
             alpha=data.plan.study.alpha,

@@ -48,7 +48,7 @@ class _Contrast:
 def sessions(data: StudyData) -> Figure:
     """Draw the estimate of each session, and as a band where the estimate of another one would be."""
     names = session_names(data)
-    rows = [row for row in frames.contrasts(data, primary=True, family="").rows if row.n_blocks]
+    rows = [row for row in frames.contrasts(data, primary=True, between=False).rows if row.n_blocks]
     if len(names) < 2 or not rows:
         return empty("A study of one session shows no differences between sessions.")
     found = [_Contrast(row, session_effects(data, row, by_difference=row.by_difference)) for row in rows]

@@ -6,6 +6,7 @@ module selects verdicts and numbers; ``templates/sentences.j2`` words them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,7 +20,8 @@ from meshtrial.report.tables.growth import growth_lines, growth_notes
 from meshtrial.report.tables.verdicts import places_line
 from meshtrial.vocabulary import RATE_FAILURES, VerdictLabel, directions
 
-# With more clauses than this over all loads, the headline covers the first primary response only.
+# With more clauses than this over all loads, the headline covers the first primary response only. With more contrasts
+# at one load it counts their verdicts.
 MOST_CLAUSES = 12
 LONG = 450  # letters of a headline that fills a phone's screen
 Lines = Sequence[Fragment | str]
@@ -78,7 +80,7 @@ def _sentences(data: StudyData) -> list[Lines]:
 
 def _judged(data: StudyData, load: str | None = None) -> list[VerdictRow]:
     """Return primary contrasts of recorded responses, without the A/A twin and pairs of treatments."""
-    contrasts = frames.contrasts(data, load=load, primary=True, family="")
+    contrasts = frames.contrasts(data, load=load, primary=True, between=False)
     return [row for row in contrasts.rows if not row.twin and contrasts.reported(row)]
 
 
@@ -105,6 +107,10 @@ def _sentence(data: StudyData, load: Load) -> Lines:
     contrasts = list(dict.fromkeys((row.treatment, row.baseline) for row in rows))
     covered = _covered_response(data)
     rows = [row for row in rows if not covered or row.response == covered] or rows
+    if len(contrasts) > MOST_CLAUSES:
+        counts = Counter(str(row.verdict) for row in rows).most_common()
+        said = wording.listing([f"{count} {word}" for word, count in counts])
+        return [f"At {wording.load_text(load)}, {wording.short_label(covered)} of {len(rows)} contrasts: {said}."]
     bases = {base for _, base in contrasts}
     base = bases.pop() if len(bases) == 1 else ""
     where = wording.load_text(load)
