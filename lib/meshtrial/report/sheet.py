@@ -65,6 +65,12 @@ def fit(canvas: Canvas) -> None:
             text.set_text("\n".join(_lines(line, (WIDTH_IN - _AXIS_IN) / _LETTER_IN) for line in lines))
 
 
+def set_heading(axes: Axes, text: str, names: Iterable[str]) -> None:
+    """Set a heading that fits beside the names of a panel's rows, which are on its left."""
+    longest = max((len(line) for name in names for line in name.splitlines()), default=0)
+    axes.set_title(_lines(text, (WIDTH_IN - _AXIS_IN / 2 - _CHARACTER_IN * longest) / _LETTER_IN))
+
+
 def key_in(names: Sequence[str]) -> float:
     """Return the height of a key's lines beyond the first, which its panel must have in addition."""
     return _KEY_IN * (-(-len(names) // _columns(names)) - 1)

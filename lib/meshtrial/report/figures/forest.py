@@ -429,8 +429,14 @@ def _draw_matrices(contrasts: Contrasts) -> Canvas:
     for axis, panel in zip(axes, panels, strict=True):
         _matrix(axis, panel)
         load = panel.rows[0].load if len(contrasts.loads) > 1 else ""
-        axis.set_title(frames.panel_title(load, wording.typical(panel.rows[0]) + unit_of(panel.rows)))
+        title = frames.panel_title(load, wording.typical(panel.rows[0]) + unit_of(panel.rows))
+        sheet.set_heading(axis, title, _on_lines(panel.treatments))
     return figure
+
+
+def _on_lines(names: Sequence[str]) -> list[str]:
+    """Return names of treatments with a line for each feature."""
+    return [name.replace("+", "\n+") for name in names]
 
 
 def _matrix(axis: Axes, panel: Contrasts) -> None:
@@ -458,8 +464,8 @@ def _matrix(axis: Axes, panel: Contrasts) -> None:
         cbar=False,
         linewidths=0.5,
         linecolor=GREY,
-        xticklabels=[name.replace("+", "\n+") for name in across],
-        yticklabels=[name.replace("+", "\n+") for name in down],
+        xticklabels=_on_lines(across),
+        yticklabels=_on_lines(down),
         ax=axis,
     )
     axis.grid(visible=False)
