@@ -16,11 +16,12 @@ _LOCK = ".held"
 
 
 class PrivateFolder:
-    """A new folder that exists until :meth:`close`."""
+    """A new folder that exists until :meth:`close`, in ``parent`` or the user's folder of temporary files."""
 
-    def __init__(self, prefix: str) -> None:
-        _sweep(prefix)
-        self.path = Path(tempfile.mkdtemp(prefix=prefix))
+    def __init__(self, prefix: str, parent: Path | None = None) -> None:
+        parent = parent or Path(tempfile.gettempdir())
+        _sweep(prefix, parent)
+        self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         # It is locked before it gets the name that other processes look for.
         new = self.path / f"{_LOCK}-new"
         self._lock = new.open("w")
@@ -33,8 +34,8 @@ class PrivateFolder:
         self._lock.close()
 
 
-def _sweep(prefix: str) -> None:
-    for path in Path(tempfile.gettempdir()).glob(f"{prefix}*/{_LOCK}"):
+def _sweep(prefix: str, parent: Path) -> None:
+    for path in parent.glob(f"{prefix}*/{_LOCK}"):
         # Opening fails for another user's folder, locking fails for one in use.
         with contextlib.suppress(OSError), path.open("r+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -15,8 +15,8 @@ import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Mapping
-from contextlib import closing, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -47,6 +47,8 @@ from meshtrial.typed import shortened
 GRACE_S = {"local": 5.0, "kubernetes": 480.0}
 # Largest length of a socket path in bytes: 107 on Linux (unix(7)), 103 on macOS.
 LONGEST_SOCKET = 103
+SHORT_PARENT = Path("/tmp")
+_PRIVATE = "meshtrial-run-"
 _FROM_PROFILE = re.compile(r"; (0|empty)\b[^;(]*\bprofile\b[^;(]*")
 
 
@@ -300,32 +302,39 @@ def _execute(
 ) -> tuple[BaseException | None, StudyStore | None]:
     """Run the notebook. Return the error that ended it early, and the study's records if it created them."""
     source = paths.NOTEBOOKS / f"{study}.ipynb"
-    with closing(PrivateFolder("meshtrial-run-")) as private, interruptible(end_tasks):
+    with (
+        closing(PrivateFolder(_PRIVATE)) as private,
+        interruptible(end_tasks),
+        kernel_connection(private) as connection,
+    ):
         study_dir_file = private.path / "handoff.json"
         with suppress(OSError):  # without /proc there are no local studies
             LoadSnapshot.now().write(private.path / MACHINE_USE_FILE)
         # The kernel's temporary files are removed with our folder, even if the kernel is killed.
         changed = {STUDY_DIR_FILE_ENV: str(study_dir_file), "TMPDIR": str(private.path)}
         with progress_to(out) as progress, closing(LineWriter(progress)) as lines:
-            error = _papermill(source, notebook, given, changed, kernel_connection(private.path), lines)
+            error = _papermill(source, notebook, given, changed, connection, lines)
         if not study_dir_file.exists():
             return error, None
         return error, StudyStore.open(Path(read_json(study_dir_file)["study_dir"]))
 
 
-def kernel_connection(folder: Path) -> Mapping[str, str]:
-    """Return kernel manager options that place its sockets and its key in a private folder.
+@contextmanager
+def kernel_connection(private: PrivateFolder) -> Iterator[dict[str, str]]:
+    """Give kernel manager options that place its key and its sockets in a private folder, removed afterwards.
 
     By default jupyter_client picks free TCP ports, releases them, and the kernel binds them a second later. If another
-    process takes one in between, such as the kernel of a second session, this session fails
-    (jupyter/jupyter_client#487).
+    process takes one in between, the kernel does not start (jupyter/jupyter_client#487). Where the path of a socket
+    would be too long, both are in a folder below /tmp.
     """
-    connection = folder / "kernel.json"
-    longest = f"{connection.with_suffix('')}-ipc-5"
-    return {
-        "connection_file": str(connection),
-        "transport": "ipc" if len(os.fsencode(longest)) <= LONGEST_SOCKET else "tcp",
-    }
+    with ExitStack() as stack:
+        folder, transport = private.path, "ipc"
+        if len(os.fsencode(folder / "kernel-ipc-5")) > LONGEST_SOCKET:
+            try:
+                folder = stack.enter_context(closing(PrivateFolder(_PRIVATE, SHORT_PARENT))).path
+            except OSError:  # nothing can be written there
+                transport = "tcp"
+        yield {"connection_file": str(folder / "kernel.json"), "transport": transport}
 
 
 def _papermill(

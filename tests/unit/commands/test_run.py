@@ -6,6 +6,9 @@ import io
 import json
 import os
 import re
+import stat
+import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import papermill
@@ -25,6 +28,7 @@ from meshtrial.records import parts
 from meshtrial.records.parts import Part
 from meshtrial.records.store import ENVIRONMENT, StudyStore
 from meshtrial.run.trial import MACHINE_USE_FILE, STUDY_DIR_FILE_ENV, Trial
+from meshtrial.temporary import PrivateFolder
 from meshtrial.testbed.local.others import LoadSnapshot
 
 NAME, GIVEN = "ambient_vs_no_mesh", {"treatments": "none", "blocks": 6, "seed": 1}
@@ -150,14 +154,22 @@ def test_a_kernel_gets_what_the_machine_did_before_it_started(monkeypatch, tmp_p
     assert [look.own for look in seen] == [os.getpid()]
 
 
-def test_a_kernel_is_reached_by_sockets_of_our_folder_where_their_names_fit(tmp_path):
+def test_a_kernel_is_reached_by_sockets_whose_names_fit(tmp_path, monkeypatch):
     """A port that was free a second ago may be taken: nine concurrent reports lost one to another's kernel."""
-    private = tmp_path / "p"
-    room = command.LONGEST_SOCKET - len(str(private / "kernel-ipc-5"))
-    lengths = {"fits": 1 + room, "does not": 2 + room}
-    told = {name: command.kernel_connection(tmp_path / ("p" * length)) for name, length in lengths.items()}
-    assert {name: one["transport"] for name, one in told.items()} == {"fits": "ipc", "does not": "tcp"}
-    assert all(Path(one["connection_file"]).name == "kernel.json" for one in told.values())
+    deep = tmp_path / ("d" * command.LONGEST_SOCKET)
+    deep.mkdir()
+    with tempfile.TemporaryDirectory(dir="/tmp") as short, closing(PrivateFolder("p-", deep)) as private:
+        monkeypatch.setattr(command, "SHORT_PARENT", Path(short))
+        with command.kernel_connection(private) as connection:
+            folder = Path(connection["connection_file"]).parent
+            assert (folder.parent, connection["transport"]) == (Path(short), "ipc")
+            assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert not folder.exists()
+        with closing(PrivateFolder("p-", Path(short))) as near, command.kernel_connection(near) as connection:
+            assert (Path(connection["connection_file"]).parent, connection["transport"]) == (near.path, "ipc")
+        monkeypatch.setattr(command, "SHORT_PARENT", Path(short) / "absent")
+        with command.kernel_connection(private) as connection:
+            assert (Path(connection["connection_file"]).parent, connection["transport"]) == (private.path, "tcp")
 
 
 @pytest.fixture
