@@ -9,13 +9,18 @@ from typing import Any
 
 from meshtrial.design.changes import LABELS
 from meshtrial.design.load import FixedRate
+from meshtrial.inference.scaling import IDLE, UNUSED, Axis, growths
+from meshtrial.report import wording
+from meshtrial.stats.growth import Slope
 from pages.samples import (
     AT_200,
     BESIDE,
+    CONNECTED,
     DELAYED,
     EXCHANGED,
     FEATURES,
     HELD,
+    IDLE_HELD,
     MESHES,
     OBEYED,
     PREDICTED,
@@ -70,8 +75,6 @@ def _alone(data: Any) -> list[tuple[str, ...]]:
 
 def _obeyed(data: Any) -> list[tuple[str, ...]]:
     """Until all requests obey a change: the median of the changes that were, their range, and the contrast."""
-    from meshtrial.report import wording
-
     rows, none, quiet = [], data.plan.study.baseline.name, data.plan.study.loads[0].label
     own = [run for run in data.runs if run.load == quiet]
     against = {(row.treatment, row.response): row for row in data.verdicts if (row.baseline, row.load) == (none, quiet)}
@@ -83,18 +86,16 @@ def _obeyed(data: Any) -> list[tuple[str, ...]]:
             if not took:
                 continue
             row = against.get((treatment.name, response))
-            shown = [wording.in_unit(response, value) for value in (statistics.median(took), min(took), max(took))]
+            shown = [_number(response, value) for value in (statistics.median(took), min(took), max(took))]
             said = "–" if row is None else effect_in_short(row)
             times = f"{shown[0]} ({shown[1]} to {shown[2]})"
-            rows.append((f"`{treatment.name}`", label, str(len(took)), plain(times), said))
+            rows.append((f"`{treatment.name}`", label, str(len(took)), times, said))
     return rows
 
 
 def _by_session(data: Any) -> list[tuple[str, ...]]:
     """Return the range of the effects of the sessions and the prediction of another one, by treatment and response."""
     from meshtrial.inference.sessions import session_effects
-    from meshtrial.report import wording
-
     baseline = data.plan.study.baseline.name
     rows = [row for row in data.verdicts if row.response in QUOTED and row.baseline == baseline and not row.twin]
     made = []
@@ -130,22 +131,23 @@ def _pair(one: Any) -> str:
     return values if one.is_inside else f"{values}, outside"
 
 
-def _unused(data: Any) -> list[tuple[str, ...]]:
-    """Return what a thousand unused services cost with each treatment, over blocks."""
-    from meshtrial.inference.scaling import UNUSED, growths
-    from meshtrial.report import wording
+def _per_thousand(data: Any, axis: Axis, responses: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Return what a thousand more of an axis cost with each treatment, over blocks."""
+    costs = {(one.ladder.treatment, one.ladder.response): one.cost for one in growths(data, responses, axis)}
+    treatments = dict.fromkeys(name for name, _ in costs)
+    return [(f"`{name}`", *(_slope(costs.get((name, held)), held) for held in responses)) for name in treatments]
 
-    costs = {(one.ladder.treatment, one.ladder.response): one.cost for one in growths(data, HELD, UNUSED)}
-    rows = []
-    for treatment in dict.fromkeys(name for name, _ in costs):
-        cells = []
-        for response in HELD:
-            slope = costs[treatment, response]
-            ends = (slope.estimate, slope.low, slope.high)
-            value, low, high = (plain(wording.in_unit(response, 1000 * end, sign=True)) for end in ends)
-            cells.append(f"{value} ({low.rpartition(' ')[0]} to {high})")
-        rows.append((f"`{treatment}`", *cells))
-    return rows
+
+def _number(response: str, value: float, sign: bool = False) -> str:
+    """Return a value in the response's unit, which the table's heading names."""
+    return plain(wording.in_unit(response, value, sign=sign)).rpartition(" ")[0]
+
+
+def _slope(slope: Slope | None, response: str) -> str:
+    if slope is None:
+        return "–"
+    value, low, high = (_number(response, 1000 * end, sign=True) for end in (slope.estimate, slope.low, slope.high))
+    return f"{value} ({low} to {high})"
 
 
 def _delays(data: Any) -> list[tuple[str, ...]]:
@@ -168,7 +170,8 @@ def results(text: str) -> str:
         ),
         ("## What idle neighbours cost", BESIDE, _alone),
         ("## How long until a change takes effect", OBEYED, _obeyed),
-        ("## What unused services cost", UNCALLED, _unused),
+        ("## What unused services cost", UNCALLED, functools.partial(_per_thousand, axis=UNUSED, responses=HELD)),
+        ("## What idle connections cost", IDLE_HELD, functools.partial(_per_thousand, axis=IDLE, responses=CONNECTED)),
         ("## Known delays, found again", DELAYED, _delays),
     ]
     for heading, samples, made in tables:
