@@ -40,7 +40,7 @@ from meshtrial.load.recorded import Recorded, read_recorded
 from meshtrial.records.schema import RunRecord
 from meshtrial.records.store import StudyStore, read_json
 from meshtrial.report.site import described, read_summary
-from meshtrial.testbed.kubernetes.meshread import find_meshes, read_mesh
+from meshtrial.testbed.kubernetes.meshdata import find_meshes, read_mesh
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.resources import parse_cadvisor, parse_node, parse_summary
 

@@ -9,7 +9,7 @@ from meshtrial import paths
 
 def configuration(text: str) -> str:
     """What each mesh's treatments install: charts, values, labels, and the objects of every feature."""
-    from meshtrial.testbed.kubernetes.meshread import read_mesh
+    from meshtrial.testbed.kubernetes.meshdata import read_mesh
 
     folders = sorted(path.parent for path in (paths.MANIFESTS / "meshes").glob("*/mesh.yaml"))
     meshes = sorted(map(read_mesh, folders), key=lambda mesh: (mesh.reference, not mesh.tested, mesh.name))

@@ -21,8 +21,7 @@ from test_backend_support import images_of, options_for
 from testcluster import Cluster, ClusterError, call
 
 from meshtrial.design.study import Study
-from meshtrial.testbed.kubernetes.meshdata import Mesh
-from meshtrial.testbed.kubernetes.meshread import find_meshes
+from meshtrial.testbed.kubernetes.meshdata import Mesh, find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
 

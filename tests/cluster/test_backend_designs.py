@@ -14,7 +14,7 @@ from meshtrial import paths
 from meshtrial.commands.run import read_given
 from meshtrial.design.load import FixedRate, Load, OpenLoad
 from meshtrial.design.study import Gates, Study, Treatment
-from meshtrial.testbed.kubernetes.meshread import find_meshes
+from meshtrial.testbed.kubernetes.meshdata import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
 pytestmark = [pytest.mark.wide, pytest.mark.timeout(1200, func_only=True)]

@@ -15,6 +15,7 @@ from testcluster import Cluster, ClusterError, Istio, Kwok
 from meshtrial import waiting
 from meshtrial.design.load import FixedRate
 from meshtrial.design.study import Treatment
+from meshtrial.envoy.keys import make_tokens
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes import manifests, wait
 from meshtrial.testbed.kubernetes.apply import Applier, Owner, delete_namespace
@@ -276,7 +277,7 @@ def test_scale_out_of_600_pods(cluster: Cluster, kwok: Kwok, api: Api):
     options = KubernetesOptions.read(options_for(cluster, namespace="kwok600", load_separation="none", **more))
     load = FixedRate(rps=2000, connections=400, duration_s=10, generators=200, replicas=200)
     app = read_app(options, "tiers", ("http1",))
-    rendered = render(Setup(options, "kwok600", Treatment.parse("none"), load, app, None, None))
+    rendered = render(Setup(options, "kwok600", Treatment.parse("none"), load, app, None, make_tokens()))
     assert rendered.app_pods + rendered.load_pods == 600
     owner = Owner("kwok")
     applier = Applier(api, owner)

@@ -26,7 +26,7 @@ from meshtrial.inference.scaling import growths
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.store import StudyStore
 from meshtrial.records.tables import include
-from meshtrial.testbed.kubernetes.meshread import find_meshes
+from meshtrial.testbed.kubernetes.meshdata import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
 _PATIENCE_S = 1800

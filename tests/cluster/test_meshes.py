@@ -29,8 +29,7 @@ from meshtrial.design.study import Treatment
 from meshtrial.design.system import read_system
 from meshtrial.load import fortio
 from meshtrial.testbed.kubernetes.apps import read_app
-from meshtrial.testbed.kubernetes.meshdata import PROTOCOLS, Enrolment, Feature, Mesh
-from meshtrial.testbed.kubernetes.meshread import find_meshes
+from meshtrial.testbed.kubernetes.meshdata import PROTOCOLS, Enrolment, Feature, Mesh, find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
 from meshtrial.testbed.proving import least_requests

@@ -11,7 +11,7 @@ from meshtrial import native, network, paths
 from meshtrial.envoy.bootstrap import Proxy
 from meshtrial.records.builds import not_released
 from meshtrial.report.checks import limits
-from meshtrial.testbed.kubernetes.meshread import read_mesh
+from meshtrial.testbed.kubernetes.meshdata import read_mesh
 from meshtrial.testbed.local.processes import Child
 from meshtrial.testbed.local.sockets import free_ports, wait_listening
 

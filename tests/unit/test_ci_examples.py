@@ -14,7 +14,7 @@ from meshtrial.commands import gating
 from meshtrial.commands.run import read_given
 from meshtrial.design.studies import STUDIES
 from meshtrial.inference.gate import read_rules
-from meshtrial.testbed.kubernetes.meshread import find_meshes
+from meshtrial.testbed.kubernetes.meshdata import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.vocabulary import VerdictLabel
 

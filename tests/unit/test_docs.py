@@ -26,7 +26,7 @@ from meshtrial.design.responses import REGISTRY, default_margins
 from meshtrial.design.studies import STUDIES
 from meshtrial.design.study import Gates
 from meshtrial.records.schema import RunRecord
-from meshtrial.testbed.kubernetes.meshread import find_meshes, read_mesh
+from meshtrial.testbed.kubernetes.meshdata import find_meshes, read_mesh
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
 PAGES = [

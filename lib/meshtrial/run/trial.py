@@ -299,7 +299,7 @@ def make_testbed(plan: Plan, recorded: Mapping[str, Any]) -> Testbed:
         testbed = recorded.get("testbed")
         owner = testbed.get("owner") if isinstance(testbed, Mapping) else None
         known = isinstance(owner, str) and re.fullmatch("[0-9a-f]{8}", owner)
-        return KubernetesTestbed(plan.study.options, str(owner) if known else "")
+        return KubernetesTestbed(plan.study.options, str(owner) if known else "", plan.study.name)
     packages.require("cryptography")
     from meshtrial.testbed.local.testbed import LocalTestbed
 

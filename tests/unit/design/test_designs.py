@@ -19,7 +19,7 @@ from meshtrial.errors import UsageError
 from meshtrial.stats import smallest_n
 from meshtrial.testbed.kubernetes import workload
 from meshtrial.testbed.kubernetes.apps import read_app
-from meshtrial.testbed.kubernetes.meshread import find_meshes
+from meshtrial.testbed.kubernetes.meshdata import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
 DESIGNS = sorted((paths.NOTEBOOKS / "designs").glob("*.yaml"))

@@ -9,10 +9,9 @@ import yaml
 from meshtrial.design.load import FixedRate, Load
 from meshtrial.design.study import Treatment
 from meshtrial.envoy.keys import make_tokens
-from meshtrial.testbed.kubernetes import workload
+from meshtrial.testbed.kubernetes import manifests, workload
 from meshtrial.testbed.kubernetes.apps import read_app
-from meshtrial.testbed.kubernetes.meshdata import Mesh
-from meshtrial.testbed.kubernetes.meshread import find_meshes
+from meshtrial.testbed.kubernetes.meshdata import Mesh, find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
 TOKENS = make_tokens()
@@ -85,6 +84,12 @@ def of_kind(rendered: workload.Rendered, kind: str) -> dict[str, dict[str, Any]]
 
 def find(rendered: workload.Rendered, kind: str, name: str) -> dict[str, Any]:
     return of_kind(rendered, kind)[name]
+
+
+def images_of(rendered: workload.Rendered) -> set[str]:
+    """Return the images of its containers, and of those of a waypoint that an overlay changes."""
+    manifest_of = (manifests.overlay_deployment(item) or item for item in rendered.objects)
+    return {one["image"] for manifest in manifest_of for one in manifests.containers(manifest) if "image" in one}
 
 
 def kinds(rendered: workload.Rendered) -> set[str]:

@@ -7,12 +7,12 @@ from unit.kubernetes.fakeapi import FakeApi
 
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes import cleanup
-from meshtrial.testbed.kubernetes.apply import MESH, Owner
+from meshtrial.testbed.kubernetes.apply import MESH, Applier, Owner
 from meshtrial.testbed.kubernetes.cleanup import clean_cluster
 from meshtrial.testbed.kubernetes.client import Cluster
 from meshtrial.testbed.kubernetes.meshdata import Mesh, Release
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.kubernetes.session import SessionLease, running_sessions
+from meshtrial.testbed.kubernetes.session import Session, running_sessions
 
 DEAD, ALIVE = Owner("dead study", "dead01"), Owner("live study", "live01")
 SPACES, CRDS = "/api/v1/namespaces", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -40,8 +40,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
         made.add(f"/apis/{group}/v1/meshes/ours", {"metadata": {"labels": dict(owner.labels)}})
     made.add("/apis/kuma.io/v1/meshes/theirs")
     made.add(f"{SPACES}/shop")
-    session = SessionLease(made, ALIVE, "istio-app")
-    session.renew()
+    Session(Applier(made, ALIVE), KubernetesOptions(), "istio-app").renew()
     order: list[str] = []
     monkeypatch.setattr(cleanup, "uninstall_release", lambda *args: order.append(f"helm {args[2].name}"))
     delete = made.delete
@@ -67,7 +66,7 @@ def test_what_a_running_study_owns_is_left_alone(api: FakeApi):
 def begin(api: FakeApi, owner: Owner, mesh: str) -> None:
     """A starting study: its Lease first, then its mesh, a custom resource, a role and a CRD of its own."""
     space(api, f"{mesh}-probe", owner)
-    SessionLease(api, owner, f"{mesh}-probe").renew()
+    Session(Applier(api, owner), KubernetesOptions(), f"{mesh}-probe").renew()
     space(api, f"{mesh}-control", owner, mesh)
     labels = {"meshtrial.dev/owner": owner.id, "meshtrial.dev/study": owner.labels["meshtrial.dev/study"]}
     api.add("/apis/kuma.io/v1/meshes/new", {"metadata": {"labels": dict(owner.labels)}})

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 from refused import missing, refused
 from unit.kubernetes.fakeapi import FakeApi, pod
-from unit.kubernetes.rendering import render
+from unit.kubernetes.rendering import our_meshes, render
 
 from meshtrial.design.load import ChangesUnderLoad
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes import workload
 from meshtrial.testbed.kubernetes.apply import Applier, Owner
-from meshtrial.testbed.kubernetes.deployment import KubernetesDeployment
+from meshtrial.testbed.kubernetes.deployment import KubernetesDeployment, restartable
 from meshtrial.testbed.kubernetes.pods import PART
 
 PODS = "/api/v1/namespaces/trial/pods"
@@ -90,3 +90,14 @@ def test_what_each_mesh_can_change_under_load(treatment: str, possible: tuple[st
 def test_what_has_one_version_or_one_service_a_pod_has_nothing_to_change(treatment: str, app: str):
     with refused(UsageError, names=[app, treatment]):
         render(treatment, app, CHANGED)
+
+
+def test_which_parts_of_a_mesh_can_be_restarted():
+    meshes = our_meshes()
+    assert restartable(None, "app") == ("app",)
+    assert restartable(None, "proxies") == ()
+    assert restartable(meshes["istio"], "control-plane") == ("istiod",)
+    # Sidecars live in the application's pods.
+    assert restartable(meshes["istio"], "proxies") == ()
+    assert "ztunnel" in restartable(meshes["istio-ambient"], "proxies")
+    assert "waypoint" in restartable(meshes["istio-ambient"], "proxies")

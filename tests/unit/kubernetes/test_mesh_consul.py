@@ -10,7 +10,7 @@ from unit.kubernetes.rendering import carrying, find, render
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes import workload
 from meshtrial.testbed.kubernetes.manifests import Json
-from meshtrial.testbed.kubernetes.meshread import find_meshes
+from meshtrial.testbed.kubernetes.meshdata import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
 OPTIONS = KubernetesOptions()

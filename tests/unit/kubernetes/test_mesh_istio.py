@@ -11,12 +11,12 @@ from unit.kubernetes.rendering import find, meshes_for, render
 from meshtrial.design.study import Treatment
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes import manifests, proofs, workload
-from meshtrial.testbed.kubernetes.charts import Values
+from meshtrial.testbed.kubernetes.helm import Values
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.placement import requested
 from meshtrial.testbed.kubernetes.pods import PodRef
-from meshtrial.testbed.kubernetes.resources import Pods, parts_of
+from meshtrial.testbed.kubernetes.resources import parts_of
 
 POD = PodRef("trial", "load-1", "fortio", "uid", "n1", "10.0.0.1")
 HBONE = "bytes through ztunnel's HBONE, with both identities"
@@ -84,7 +84,7 @@ def test_a_policy_server_in_a_waypoint_is_not_counted_as_data_plane():
         return {"metadata": metadata, "spec": {"nodeName": "n1", "containers": [{"name": c} for c in containers]}}
 
     app = pod("echo-1", "echo", **{"meshtrial.dev/part": "app", "meshtrial.dev/component": "server"})
-    parts = parts_of(Pods([app], {}, {}, [pod("waypoint-1", "istio-proxy", "opa")]), mesh())
+    parts = parts_of(mesh(), [app], [pod("waypoint-1", "istio-proxy", "opa")], {}, {})
     assert {p.component: p.role for p in parts} == {
         "server": "app",
         "waypoint": "data plane",

@@ -8,7 +8,7 @@ import yaml
 from unit.kubernetes.rendering import of_kind, render
 
 from meshtrial.testbed.kubernetes import manifests, workload
-from meshtrial.testbed.kubernetes.meshread import find_meshes
+from meshtrial.testbed.kubernetes.meshdata import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
 MESH = find_meshes(KubernetesOptions())["linkerd"]

@@ -6,9 +6,8 @@ from unit.kubernetes.rendering import write_mesh
 
 from meshtrial.design.study import Treatment
 from meshtrial.errors import UsageError
-from meshtrial.testbed.kubernetes.charts import Values
-from meshtrial.testbed.kubernetes.meshdata import ExpectedVersion, Mesh
-from meshtrial.testbed.kubernetes.meshread import find_meshes, read_mesh
+from meshtrial.testbed.kubernetes.helm import Values
+from meshtrial.testbed.kubernetes.meshdata import ExpectedVersion, Mesh, find_meshes, read_mesh
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
 MESHES = find_meshes(KubernetesOptions())

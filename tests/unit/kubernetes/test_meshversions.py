@@ -9,8 +9,7 @@ from meshtrial import paths
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes import probing
 from meshtrial.testbed.kubernetes.manifests import Json
-from meshtrial.testbed.kubernetes.meshdata import ExpectedVersion, Mesh, Selector, VersionProbe
-from meshtrial.testbed.kubernetes.meshread import read_mesh
+from meshtrial.testbed.kubernetes.meshdata import ExpectedVersion, Mesh, Selector, VersionProbe, read_mesh
 from meshtrial.testbed.kubernetes.meshversions import contradiction, is_version, prove, reported_versions, tag
 from meshtrial.testbed.kubernetes.pods import PodRef
 

@@ -7,12 +7,12 @@ from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.placement import (
     FreeResources,
     Node,
-    NodeAssignment,
     choose_nodes,
     load_hosts,
     requested,
     takes,
 )
+from meshtrial.testbed.kubernetes.workload import NodeAssignment
 
 LOAD, APP = FreeResources(0.5, 1e9, 4), FreeResources(2.0, 3e9, 4)
 PLAIN = KubernetesOptions()

@@ -3,7 +3,7 @@ from refused import as_reviewed
 from unit.kubernetes.fakeapi import FakeApi
 
 from meshtrial.testbed.kubernetes import apps
-from meshtrial.testbed.kubernetes.meshread import find_meshes
+from meshtrial.testbed.kubernetes.meshdata import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.placement import FreeResources, Node
 from meshtrial.testbed.kubernetes.preflight import (

@@ -7,8 +7,7 @@ from unit.kubernetes.rendering import carrying, render
 
 from meshtrial.design.study import Treatment
 from meshtrial.testbed.kubernetes import probing, proofs
-from meshtrial.testbed.kubernetes.meshdata import PROOFS, Counter, Feature, Lines, Mesh
-from meshtrial.testbed.kubernetes.meshread import find_meshes
+from meshtrial.testbed.kubernetes.meshdata import PROOFS, Counter, Feature, Lines, Mesh, find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.pods import PodRef
 

@@ -11,7 +11,7 @@ from unit.kubernetes.rendering import our_meshes, render
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes import manifests, preflight, session, testbed
 from meshtrial.testbed.kubernetes.apply import Applier, Owner
-from meshtrial.testbed.kubernetes.charts import Values
+from meshtrial.testbed.kubernetes.helm import Values
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
 

@@ -5,16 +5,14 @@ from pathlib import Path
 
 import pytest
 from refused import refused
+from unit.kubernetes.rendering import our_meshes
 
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.base import usage_between
-from meshtrial.testbed.kubernetes.meshread import find_meshes
-from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.resources import (
     ContainerSample,
     Meter,
     MonitoredContainer,
-    Pods,
     Reading,
     parse_cadvisor,
     parse_node,
@@ -33,8 +31,7 @@ PARTS = (
 
 
 def reading(at: float, app: float, proxy: float, throttled: float = 0.0) -> Reading:
-    samples = {APP: ContainerSample(at, app, 1000), PROXY: ContainerSample(at + 0.5, proxy, 2000)}
-    return Reading(samples, {APP: throttled})
+    return Reading({APP: ContainerSample(at, app, 1000, throttled), PROXY: ContainerSample(at + 0.5, proxy, 2000)})
 
 
 def meter(*script: Reading, patience_s: float = 5.0) -> Meter:
@@ -67,8 +64,8 @@ def test_a_snapshot_waits_for_the_next_reading_and_says_its_window():
     assert found.notes == []
 
 
-APP_ALONE = Reading({APP: ContainerSample(110, 1.5, 1000)}, {APP: 0.0})
-SILENT = Reading({}, {}, silent=("n1",))
+APP_ALONE = Reading({APP: ContainerSample(110, 1.5, 1000, 0.0)})
+SILENT = Reading({}, silent=("n1",))
 STALE = "; ".join(f"{'/'.join(key)}: no fresh CPU sample within 0.4 s" for key in (APP, PROXY))
 UNREAD = "node n1: its kubelet's metrics cannot be read (rights nodes/metrics and nodes/stats?)"
 
@@ -124,10 +121,8 @@ def test_roles_by_selectors():
     )
     agents = [pod(f"ztunnel-{n}", {}, ["ztunnel"], n, "istio-system") for n in ("n1", "n2", "n3")]
     control = [pod("istiod-1", {}, ["discovery"], "n3", "istio-system")]
-    pods = Pods([app, load], {"ztunnel": agents}, {"istiod": control})
-    found = {
-        (p.component, p.role, p.key[1], p.key[2]) for p in parts_of(pods, find_meshes(KubernetesOptions())["istio"])
-    }
+    parts = parts_of(our_meshes()["istio"], [app, load], (), {"ztunnel": agents}, {"istiod": control})
+    found = {(p.component, p.role, p.key[1], p.key[2]) for p in parts}
     assert found == {
         ("server", "app", "echo-1", "echo"),
         ("server opa", "policy", "echo-1", "opa"),
@@ -149,13 +144,13 @@ PROBE = ("x-probe", "probe", "fortio")
 
 
 def test_cadvisor_has_cpu_memory_and_throttling_with_the_time_of_the_reading():
-    samples, throttled = parse_cadvisor((DATA / "cadvisor.txt").read_text())
+    samples = parse_cadvisor((DATA / "cadvisor.txt").read_text())
     assert set(samples) == {LOAD, LOAD_PROXY, PROBE}  # no pod sandboxes, no cgroups above
     assert samples[LOAD].cpu_s == pytest.approx(0.04070631)
     assert samples[LOAD].at == pytest.approx(1795234593.941)
     assert samples[LOAD].memory_bytes == 4341760
     # Only the proxy has a CPU limit, so only it can be throttled.
-    assert throttled == {LOAD_PROXY: 0.0}
+    assert {key: samples[key].throttled_s for key in samples} == {LOAD: None, LOAD_PROXY: 0.0, PROBE: None}
 
 
 def test_summary_has_the_native_sidecar_as_a_container_of_its_own():
@@ -187,8 +182,7 @@ def test_of_a_restarted_container_the_later_reading_counts():
         f"container_cpu_usage_seconds_total{{{labels.format('new')}}} 0.5 2000",
     ]
     for text in ("\n".join(lines), "\n".join(reversed(lines))):
-        samples, _ = parse_cadvisor(text)
-        assert samples["n", "p", "c"].cpu_s == 0.5
+        assert parse_cadvisor(text)["n", "p", "c"].cpu_s == 0.5
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,13 @@ from meshtrial.design.study import Treatment
 from meshtrial.errors import TestbedError, UsageError
 from meshtrial.testbed.base import Block
 from meshtrial.testbed.kubernetes import testbed
-from meshtrial.testbed.kubernetes.apply import MESH, Owner
+from meshtrial.testbed.kubernetes.apply import MESH, Applier, Owner
 from meshtrial.testbed.kubernetes.meshes import Installation
-from meshtrial.testbed.kubernetes.placement import NodeAssignment
+from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.pods import PodRef
-from meshtrial.testbed.kubernetes.session import SessionLease, running_sessions
+from meshtrial.testbed.kubernetes.session import Session, running_sessions
 from meshtrial.testbed.kubernetes.testbed import KubernetesTestbed
+from meshtrial.testbed.kubernetes.workload import NodeAssignment
 
 SPACES = "/api/v1/namespaces"
 
@@ -31,13 +32,20 @@ def begin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., KubernetesT
     monkeypatch.setattr(testbed, "make_tokens", lambda: TOKENS)
     begun: list[KubernetesTestbed] = []
 
-    def begin(owner_id: str = "", **options: object) -> KubernetesTestbed:
-        begun.append(KubernetesTestbed({"kubernetes": {"namespace": "trial", "keep": True, **options}}, owner_id))
+    def begin(owner_id: str = "", study: str = "study", **options: object) -> KubernetesTestbed:
+        given = {"kubernetes": {"namespace": "trial", "keep": True, **options}}
+        begun.append(KubernetesTestbed(given, owner_id, study))
         return begun[-1]
 
     yield begin
     for one in begun:
         one.close()
+
+
+def test_a_session_is_named_after_its_study(begin: Callable[..., KubernetesTestbed]):
+    bed = begin(study="mesh_comparison", namespace="")
+    assert (bed.namespace, bed.session.namespace) == ("meshtrial-mesh-comparison", "meshtrial-mesh-comparison-probe")
+    assert bed.applier.owner.labels["meshtrial.dev/study"] == "mesh-comparison"
 
 
 def api_of(bed: KubernetesTestbed) -> FakeApi:
@@ -92,8 +100,7 @@ def test_two_versions_never_stand_side_by_side(versioned: KubernetesTestbed, mon
     removed: list[str] = []
     monkeypatch.setattr(versioned.installer, "uninstall", removed.append)
     for name in ("istio@1.30", "kuma"):
-        versioned.installer.installations[name] = Installation(versioned.meshes[name], {})
-        versioned.installer.installed[name] = 0.0
+        versioned.installer.installations[name] = Installation(versioned.meshes[name], {}, ready_at=0.0)
     versioned.remove_meshes([versioned.meshes["istio@1.30"]], False)
     assert removed == []
     versioned.remove_meshes([versioned.meshes["istio@1.31"]], False)
@@ -103,10 +110,9 @@ def test_two_versions_never_stand_side_by_side(versioned: KubernetesTestbed, mon
 def test_what_befell_the_mesh_is_said_first(bed: KubernetesTestbed, monkeypatch: pytest.MonkeyPatch):
     error = TestbedError("0 of 1 pods ready", {"failed-x.txt": "all of it"})
     istio = bed.meshes["istio"]
-    monkeypatch.setattr(bed.installer, "broken", lambda name: "istiod was killed")
     assert bed.with_mesh(error, istio) is error
+    monkeypatch.setattr(bed.installer, "broken", lambda name: "istiod was killed")
     assert bed.with_mesh(error, None) is error
-    bed.installer.installed["istio"] = 0.0
     told = bed.with_mesh(error, istio)
     assert str(told) == "istiod was killed; 0 of 1 pods ready"
     assert told.evidence == error.evidence
@@ -118,9 +124,8 @@ def test_a_mesh_that_is_half_there_goes_before_anything_else_runs(
     removed: list[str] = []
     monkeypatch.setattr(bed.installer, "uninstall", removed.append)
     object.__setattr__(bed.options, "mesh_reinstall", "once")
-    for name in ("istio", "kuma"):
-        bed.installer.installations[name] = Installation(bed.meshes[name], {})
-    bed.installer.installed["istio"] = 0.0
+    for name, ready_at in (("istio", 0.0), ("kuma", None)):
+        bed.installer.installations[name] = Installation(bed.meshes[name], {}, ready_at=ready_at)
     bed.remove_meshes([], True)
     assert removed == ["kuma"]
 
@@ -128,10 +133,9 @@ def test_a_mesh_that_is_half_there_goes_before_anything_else_runs(
 def test_a_broken_mesh_is_removed_before_it_is_used_again(bed: KubernetesTestbed, monkeypatch: pytest.MonkeyPatch):
     removed: list[str] = []
     monkeypatch.setattr(bed.installer, "uninstall", removed.append)
-    monkeypatch.setattr(bed.installer, "broken", lambda name: "istiod was killed")
     istio = bed.meshes["istio"]
     assert (bed.remove_broken(istio), removed) == ("", [])
-    bed.installer.installed["istio"] = 0.0
+    monkeypatch.setattr(bed.installer, "broken", lambda name: "istiod was killed")
     assert (bed.remove_broken(istio), removed) == ("istiod was killed", ["istio"])
 
 
@@ -139,7 +143,7 @@ def left_over(api: FakeApi, owner: Owner) -> None:
     labels = dict(owner.labels)
     for name in ("trial", "trial-probe"):
         api.add(f"{SPACES}/{name}", {"metadata": {"labels": labels}, "status": {"phase": "Active"}})
-    SessionLease(api, owner, "trial-probe").renew()
+    Session(Applier(api, owner), KubernetesOptions(), "trial-probe").renew()
 
 
 @pytest.fixture

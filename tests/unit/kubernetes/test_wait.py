@@ -8,9 +8,6 @@ from unit.kubernetes.fakeapi import pod as fake_pod
 
 from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes import wait
-from meshtrial.testbed.kubernetes.deployment import restartable
-from meshtrial.testbed.kubernetes.meshread import find_meshes
-from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.pods import is_ready
 from meshtrial.testbed.kubernetes.wait import first_problem
 
@@ -251,14 +248,3 @@ def test_a_restart_that_does_not_end_says_what_is_missing():
     with refused(TestbedError):
         wait.restart_pods(api, [owned_pod(api, "app-old")], 0.3)
     assert set(workload["spec"]["template"]["metadata"]["annotations"]) == {"kubectl.kubernetes.io/restartedAt"}
-
-
-def test_which_parts_of_a_mesh_can_be_restarted():
-    meshes = find_meshes(KubernetesOptions.read({}))
-    assert restartable(None, "app") == ("app",)
-    assert restartable(None, "proxies") == ()
-    assert restartable(meshes["istio"], "control-plane") == ("istiod",)
-    # Sidecars live in the application's pods.
-    assert restartable(meshes["istio"], "proxies") == ()
-    assert "ztunnel" in restartable(meshes["istio-ambient"], "proxies")
-    assert "waypoint" in restartable(meshes["istio-ambient"], "proxies")

@@ -4,13 +4,12 @@ from pathlib import Path
 import pytest
 import yaml
 from refused import refused
-from unit.kubernetes.rendering import LOAD, carrying, find, kinds, render, write_mesh
+from unit.kubernetes.rendering import carrying, find, images_of, kinds, render, write_mesh
 
-from meshtrial.design.study import Treatment
 from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes import manifests, workload
-from meshtrial.testbed.kubernetes.apps import note, read_app
-from meshtrial.testbed.kubernetes.meshread import find_meshes
+from meshtrial.testbed.kubernetes.apps import note
+from meshtrial.testbed.kubernetes.meshdata import find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 
 
@@ -88,10 +87,8 @@ def test_scoped_configuration_is_for_the_tiers():
 
 
 def test_generators_stay_on_their_hosts():
-    chosen = KubernetesOptions()
-    app = read_app(chosen, "echo", ("http1",))
-    setup = workload.Setup(chosen, "trial", Treatment.parse("none"), LOAD, app, None, None, load_hosts=("n1", "n2"))
-    rendered = workload.render(setup)
+    nodes = workload.NodeAssignment(("n1", "n2"))
+    rendered = workload.render(replace(render("none").setup, nodes=nodes))
     term = find(rendered, "Deployment", "load")["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
     (one,) = term["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert one["matchExpressions"][0]["values"] == ["n1", "n2"]
@@ -126,7 +123,7 @@ def test_what_does_not_go_together_is_refused(text: str, app: str, protocol: str
 def test_images_are_replaced_everywhere():
     options = KubernetesOptions(images={"fortio": "r.test/f:1", "busybox": "r.test/b:1"}, image_pull_policy="Never")
     rendered = render("none", options=options)
-    assert rendered.images == ("r.test/b:1", "r.test/f:1")
+    assert images_of(rendered) == {"r.test/b:1", "r.test/f:1"}
 
 
 def mesh_folder(folder: Path, **changed: object) -> KubernetesOptions:
@@ -257,3 +254,38 @@ def test_no_probe_asks_the_path_that_is_measured(path: Path):
     }
     (entry,) = [o for o in objects if note(o, "entry") == "true"]
     assert not asked & {note(entry, "path"), note(entry, "headers-path"), "/echo"}
+
+
+# --- our own Envoys: the reference sidecars, and the collectors of the meshes -----------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("treatment", "config", "build"),
+    [
+        # The build of a measured data plane is queried too.
+        *(("sidecar", "envoy-client", ["/server_info"]), ("sidecar+mtls", "envoy-server", ["/server_info"])),
+        *((f"{mesh}+observability", "collector", []) for mesh in ("istio", "istio-ambient+waypoint", "kuma")),
+        *(
+            (f"{mesh}+metrics", "scraper", [])
+            for mesh in ("istio", "istio-ambient+waypoint", "linkerd", "kuma", "consul")
+        ),
+    ],
+)
+def test_admin_listens_on_loopback_and_others_read_what_they_must_alone(treatment: str, config: str, build: list[str]):
+    bootstrap = yaml.safe_load(find(render(treatment), "ConfigMap", config)["data"]["envoy.yaml"])
+    assert bootstrap["admin"]["address"]["socket_address"] == {"address": "127.0.0.1", "port_value": 9902}
+    listeners = {
+        one["address"]["socket_address"]["port_value"]: one for one in bootstrap["static_resources"]["listeners"]
+    }
+    managers = {
+        port: one["filter_chains"][0]["filters"][0]["typed_config"]["route_config"]["virtual_hosts"]
+        for port, one in listeners.items()
+    }
+    to_admin = [
+        (port, route["match"])
+        for port, hosts in managers.items()
+        for host in hosts
+        for route in host["routes"]
+        if route.get("route", {}).get("cluster") == "admin"
+    ]
+    assert to_admin == [(9901, {"path": path}) for path in ("/ready", *build, "/stats/prometheus")]

@@ -10,7 +10,7 @@ import contextlib
 import re
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -19,7 +19,6 @@ from meshtrial.errors import TestbedError
 from meshtrial.testbed.kubernetes import manifests, wait
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
 
-MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "meshtrial"
 STUDY = f"{manifests.NOTE}study"
 OWNER = f"{manifests.NOTE}owner"
@@ -49,7 +48,7 @@ class Owner:
     @property
     def labels(self) -> dict[str, str]:
         """The labels of every object."""
-        return {MANAGED_BY: MANAGER, STUDY: label(self.study), OWNER: self.id}
+        return {manifests.MANAGED_BY: MANAGER, STUDY: label(self.study), OWNER: self.id}
 
 
 def label(text: str) -> str:
@@ -65,7 +64,7 @@ def namespace_refusal(existing: Json | None, owner: Owner, context: str) -> str:
     labels = existing["metadata"].get("labels") or {}
     if is_borrowed(existing) and OWNER not in labels:
         return ""
-    if labels.get(MANAGED_BY) != MANAGER:
+    if labels.get(manifests.MANAGED_BY) != MANAGER:
         return (
             f"namespace {name} exists and was not made by meshtrial, so it stays; "
             f"choose another with namespace=NAME, or remove it yourself ('kubectl delete namespace {name}')"
@@ -177,6 +176,11 @@ class Applier:
             self._deleting.pop(name, None)
             wait.gone(self.cluster, f"/api/v1/namespaces/{name}", uid, patience_s)
 
+    def delete_namespace(self, name: str, timeout_s: float) -> None:
+        """Delete our namespace and the objects outside that only it needed; TestbedError names what holds one."""
+        delete_namespace(self.cluster, name, self.owner.id, timeout_s)
+        self.delete_outside([name])
+
     @property
     def homes(self) -> set[str]:
         """Namespaces that need objects elsewhere."""
@@ -218,17 +222,6 @@ class Applier:
         return f"{base}/namespaces/{namespace}/{resource['name']}/{metadata['name']}", namespace
 
 
-def owner_of(item: Json) -> str:
-    """Return the owner's id on an object of ours."""
-    return str(item["metadata"]["labels"].get(OWNER))
-
-
-def unprotected(listed: Mapping[str, Json], protected: Callable[[], Collection[str]]) -> dict[str, Json]:
-    """Return the objects whose owners are not protected; the owners are read after the objects were listed."""
-    owners = protected() if listed else ()
-    return {path: item for path, item in listed.items() if owner_of(item) not in owners}
-
-
 def delete_namespace(cluster: Cluster, name: str, owner_id: str, timeout_s: float) -> None:
     """Delete this owner's namespace by its uid, and wait until it is gone; TestbedError names what holds it."""
     if uid := begin_deletion(cluster, name, owner_id):
@@ -244,7 +237,7 @@ def begin_deletion(cluster: Cluster, name: str, owner_id: str) -> str:
     with contextlib.suppress(NotFoundError):
         metadata = cluster.get(path)["metadata"]
         labels = metadata.get("labels") or {}
-        if labels.get(MANAGED_BY) == MANAGER and labels.get(OWNER) == owner_id:
+        if labels.get(manifests.MANAGED_BY) == MANAGER and labels.get(OWNER) == owner_id:
             if labels.get(LENT):
                 _return_borrowed(cluster, metadata, owner_id)
                 return ""

@@ -1,8 +1,15 @@
-"""Applications as their manifests describe them, and unused services.
+"""Applications as their manifests describe them, generated systems, and unused services.
 
 The generators call the Service annotated ``meshtrial.dev/entry``. Its annotations name the path, the path that echoes a
 request's headers, and the protocols. Under a load of bytes, ``apps/tcp/`` may have an application of the same name: a
-program that also answers requests would do work that no byte asked for. Generated systems are made from one template.
+program that also answers requests would do work that no byte asked for.
+
+A generated system has a Deployment of fortio for each service, with its own account and, in a mesh, proxy. A service
+that calls others is fortio's multi-proxy (``-M``). It makes all calls of a request at the same time, answers when all
+have returned, and fails the request if one of them failed: a run without errors has made every call. Systems for a
+cluster are drawn like that (`design.generated`), because in sequence fortio reports a failure of the first call only.
+It does more than the local backend's `call-tree`, such as adding two headers to each call; its CPU is the
+application's, with and without a mesh.
 
 Unused services are the rest of a company's cluster, which a mesh makes known to its proxies although no request uses
 it. They are real Services with an EndpointSlice each, in the study's own namespace. They have no pods: their endpoints
@@ -15,12 +22,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
+from pathlib import Path
 
 from meshtrial.design.generated import system_of_app
 from meshtrial.design.system import System
 from meshtrial.errors import UsageError
 from meshtrial.records.schema import Proof
-from meshtrial.testbed.kubernetes import manifests, systems
+from meshtrial.testbed.kubernetes import manifests
 from meshtrial.testbed.kubernetes.client import Cluster
 from meshtrial.testbed.kubernetes.manifests import NOTE, Json
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
@@ -44,11 +52,6 @@ class App:
     # Merged with the entry Service's selector to send to the other version; empty where there is one version.
     second: Mapping[str, str] = field(default_factory=dict)
     bystander: str = ""  # the unused Service whose endpoints background changes replace
-
-    @property
-    def deployments(self) -> tuple[str, ...]:
-        """Names of its Deployments."""
-        return tuple(o["metadata"]["name"] for o in self.objects if o["kind"] == "Deployment")
 
     @property
     def service_account(self) -> str:
@@ -81,7 +84,7 @@ def read_app(
     if protocols_needed[0] == "tcp" and (folder / "tcp" / path.name).is_file():
         path = folder / "tcp" / path.name
     if (system := system_of_app(generated or {}, name)) is not None:
-        objects = systems.objects(system, folder)
+        objects = _services(system, folder)
     elif path.is_file():
         objects = manifests.read(path)
     else:
@@ -118,6 +121,34 @@ def read_app(
 def note(item: Json, name: str) -> str:
     """Return one of our annotations, or an empty text."""
     return str((item["metadata"].get("annotations") or {}).get(f"{NOTE}{name}", ""))
+
+
+# --- generated systems ------------------------------------------------------------------------------------------------
+
+_LISTEN, _ECHO = "-http-port=8080", "-http-port=8081"  # the echo server of a fortio that listens with its multi-proxy
+
+
+def _services(system: System, apps: Path) -> list[Json]:
+    """Return the objects of every service, from the template in the folder of the applications."""
+    template = manifests.read(apps / "system" / "service.yaml")
+    entry = system.calls[0].callee
+    made: list[Json] = []
+    for name in (call.callee for call in system.calls):
+        called = [call.callee for call in system.calls if call.caller == name]
+        copies = manifests.patched(template, manifests.rewritten("service", name), _calling(called))
+        for item in copies if name != entry else ():
+            item["metadata"].pop("annotations", None)
+        made += copies
+    return made
+
+
+@manifests.patch
+def _calling(manifest: Json, called: Sequence[str]) -> None:
+    """Let the service call others at the same time, which fortio does on the port where it answers."""
+    urls = [f"http://{name}.default.svc.cluster.local:8080/" for name in called]
+    for container in manifests.containers(manifest) if urls else ():
+        command, *arguments = (_ECHO if argument == _LISTEN else argument for argument in container["args"])
+        container["args"] = [command, "-M", " ".join(["8080", *urls]), "-multi-mirror-origin=false", *arguments]
 
 
 # --- unused services --------------------------------------------------------------------------------------------------

@@ -15,23 +15,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from meshtrial.errors import TestbedError
-from meshtrial.testbed.kubernetes.apply import (
-    CRDS,
-    MANAGED_BY,
-    MANAGER,
-    MESH,
-    OWNER,
-    STUDY,
-    Owner,
-    delete_namespace,
-    label,
-    owner_of,
-    unprotected,
-)
+from meshtrial.testbed.kubernetes.apply import CRDS, MANAGER, MESH, OWNER, STUDY, Owner, delete_namespace, label
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
 from meshtrial.testbed.kubernetes.helm import uninstall_release
-from meshtrial.testbed.kubernetes.meshdata import Mesh
-from meshtrial.testbed.kubernetes.meshread import find_meshes
+from meshtrial.testbed.kubernetes.manifests import MANAGED_BY
+from meshtrial.testbed.kubernetes.meshdata import Mesh, find_meshes
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.session import running_sessions
 from meshtrial.testbed.kubernetes.wait import gone
@@ -80,13 +68,18 @@ def belongs_to(path: str, item: Json, mesh: Mesh) -> bool:
     releases = {release.name for release in mesh.releases}
     if labels.get("app.kubernetes.io/instance") in releases:
         return True
-    if any(_of_group(key.partition("/")[0], mesh) for key in [*labels, *annotations] if "/" in key):
+    domains = [key.partition("/")[0] for key in [*labels, *annotations] if "/" in key]
+    if any(_of_group(domain, mesh) for domain in domains):
         return True
-    if _referenced_namespaces(item) & set(mesh.namespaces):
+    # Namespaces that it refers to: of the subjects of a binding, and of the services of webhooks.
+    references = [*(item.get("subjects") or [])]
+    references += [hook.get("clientConfig", {}).get("service") or {} for hook in item.get("webhooks") or []]
+    if any(reference.get("namespace") in mesh.namespaces for reference in references):
         return True
     if path.rpartition("/")[0].endswith("/gatewayclasses"):
         return _of_group(str(item.get("spec", {}).get("controllerName", "")).partition("/")[0], mesh)
-    return _named_after(metadata["name"], releases | set(mesh.namespaces))
+    named_after = "|".join(map(re.escape, (*releases, *mesh.namespaces)))
+    return bool(named_after and re.match(rf"({named_after})([-.:]|$)", metadata["name"]))
 
 
 def mesh_webhooks(cluster: Cluster, mesh: Mesh) -> tuple[str, ...]:
@@ -130,16 +123,18 @@ def remove_owned(cluster: Cluster, selector: str, protected: Callable[[], Collec
     for kind in KINDS:
         with contextlib.suppress(TestbedError):  # an account that cannot list them has created none
             listed |= cluster_objects(cluster, [kind], selector)
-    return remove_listed(cluster, listed, protected)
+    return _remove(cluster, listed, protected)
 
 
-def remove_listed(cluster: Cluster, listed: Mapping[str, Json], protected: Callable[[], Collection[str]]) -> list[str]:
-    """Delete objects that were listed by path, and return a line for each.
+def _unprotected(listed: Mapping[str, Json], protected: Callable[[], Collection[str]]) -> dict[str, Json]:
+    """Return the objects whose owners are not protected; the owners are read now, after the objects were listed."""
+    owners = protected() if listed else ()
+    return {path: item for path, item in listed.items() if _owner_of(item) not in owners}
 
-    ``protected`` returns the owners whose objects stay; it is called now, after the objects were listed.
-    """
+
+def _remove(cluster: Cluster, listed: Mapping[str, Json], protected: Callable[[], Collection[str]]) -> list[str]:
     lines = []
-    for path, item in unprotected(listed, protected).items():
+    for path, item in _unprotected(listed, protected).items():
         try:
             if cluster.delete(path, uid=item["metadata"]["uid"]):
                 lines.append(f"{kubectl_name(path)} removed")
@@ -148,6 +143,10 @@ def remove_listed(cluster: Cluster, listed: Mapping[str, Json], protected: Calla
             command = f"kubectl delete {kubectl_name(path)}" + (f" -n {where}" if where else "")
             lines.append(f"{kubectl_name(path)} remains: {error}; remove it with '{command}'")
     return lines
+
+
+def _owner_of(item: Json) -> str:
+    return str(item["metadata"]["labels"].get(OWNER))
 
 
 def kubectl_name(path: str) -> str:
@@ -162,19 +161,8 @@ def _appeared(cluster: Cluster, before: Mapping[str, Json], kinds: Iterable[str]
     }
 
 
-def _referenced_namespaces(item: Json) -> set[str]:
-    """Return the namespaces that an object refers to: subjects of a binding, services of webhooks."""
-    subjects = {str(subject.get("namespace", "")) for subject in item.get("subjects") or []}
-    services = [hook.get("clientConfig", {}).get("service") or {} for hook in item.get("webhooks") or []]
-    return subjects | {str(service.get("namespace", "")) for service in services}
-
-
 def _of_group(domain: str, mesh: Mesh) -> bool:
     return any(domain == group or domain.endswith(f".{group}") for group in mesh.crd_groups)
-
-
-def _named_after(name: str, names: Iterable[str]) -> bool:
-    return any(re.match(rf"{re.escape(prefix)}([-.:]|$)", name) for prefix in names)
 
 
 # --- cleaning ---------------------------------------------------------------------------------------------------------
@@ -212,44 +200,41 @@ def clean_cluster(
     """Do the same on a cluster that is already known; ``owner_id`` limits it to one session."""
     ours = owned_namespaces(cluster, study, owner_id)
     alive = {} if force else running_sessions(cluster, ours)
-    namespaces = [item for item in ours if owner_of(item) not in alive]
-    kept = [item for item in ours if owner_of(item) in alive]
+    kept = [item for item in ours if _owner_of(item) in alive]
     removed: list[str] = []
     remaining = [item["metadata"]["name"] for item in kept]
-    owners = sorted({owner_of(item) for item in kept})
-    lines = [f"{alive[owner]}: left alone; --force removes it" for owner in owners]
+    lines = [f"{alive[owner]}: left alone; --force removes it" for owner in sorted({*map(_owner_of, kept)})]
+    meshes = find_meshes(options)
 
     def protected() -> Collection[str]:
         return () if force else running_sessions(cluster)
 
-    def remove(item: Json) -> None:
-        name = item["metadata"]["name"]
-        try:
-            _uninstall_in(cluster, options, item)
-            delete_namespace(cluster, name, owner_of(item), options.mesh_timeout_s)
-        except TestbedError as error:
-            remaining.append(name)
-            lines.append(f"namespace {name} remains: {error}; remove it with 'kubectl delete namespace {name}'")
-        else:
-            removed.append(name)
-            lines.append(f"namespace {name} removed")
-
-    for item in namespaces:
-        if not mesh_of(item):
-            remove(item)
-    meshes = find_meshes(options)
+    def remove_namespaces(of_meshes: bool) -> None:
+        for item in ours:
+            if item in kept or bool(mesh_of(item)) != of_meshes:
+                continue
+            name = item["metadata"]["name"]
+            try:
+                if of_meshes:
+                    _uninstall_in(cluster, options, item, meshes)
+                delete_namespace(cluster, name, _owner_of(item), options.mesh_timeout_s)
+            except TestbedError as error:
+                remaining.append(name)
+                lines.append(f"namespace {name} remains: {error}; remove it with 'kubectl delete namespace {name}'")
+            else:
+                removed.append(name)
+                lines.append(f"namespace {name} removed")
 
     def in_use() -> set[str]:
         """Return the API groups of meshes that a running study installed, perhaps with CRDs of another study."""
         ours_now, owners = owned_namespaces(cluster), protected()
-        names = {mesh_of(item) for item in ours_now if owner_of(item) in owners} & set(meshes)
+        names = {mesh_of(item) for item in ours_now if _owner_of(item) in owners} & set(meshes)
         return {group for name in names for group in meshes[name].crd_groups}
 
-    groups = {group for mesh in meshes.values() for group in mesh.crd_groups} | {_GATEWAY_API}
-    lines += remove_objects(cluster, groups, study, owner_id, protected)
-    for item in namespaces:
-        if mesh_of(item):
-            remove(item)
+    remove_namespaces(of_meshes=False)
+    groups = (*(group for mesh in meshes.values() for group in mesh.crd_groups), _GATEWAY_API)
+    lines += _remove_custom_resources(cluster, groups, _selector(study, owner_id), protected)
+    remove_namespaces(of_meshes=True)
     lines += remove_crds(cluster, study, owner_id, protected, used=in_use)
     lines += remove_owned(cluster, _owned(study, owner_id), protected)
     if not lines:
@@ -268,20 +253,15 @@ def mesh_of(namespace: Json) -> str:
     return str((namespace["metadata"].get("annotations") or {}).get(MESH) or "")
 
 
-def remove_objects(
-    cluster: Cluster,
-    groups: Iterable[str],
-    study: str | None = None,
-    owner_id: str | None = None,
-    protected: Callable[[], Collection[str]] = tuple,
+def _remove_custom_resources(
+    cluster: Cluster, groups: tuple[str, ...], selector: str, protected: Callable[[], Collection[str]]
 ) -> list[str]:
     """Delete custom resources of ours in namespaces of others or in none, and return a line for each.
 
-    Their API groups end in one of ``groups``. Protected owners are read after the objects were listed.
+    Their API groups end in one of ``groups``.
     """
-    suffixes = tuple(groups)
     try:
-        kinds = [crd["spec"] for crd in cluster.items(CRDS) if crd["spec"]["group"].endswith(suffixes)]
+        kinds = [crd["spec"] for crd in cluster.items(CRDS) if crd["spec"]["group"].endswith(groups)]
     except TestbedError:
         return []  # an account that cannot read CRDs has applied no custom resource
     lines: list[str] = []
@@ -290,7 +270,7 @@ def remove_objects(
         version = next((v["name"] for v in spec["versions"] if v.get("served")), "")
         group, kind = f"/apis/{spec['group']}/{version}", spec["names"]["plural"]
         try:
-            items = cluster.items(f"{group}/{kind}", labelSelector=_selector(study, owner_id) + f",{OWNER}")
+            items = cluster.items(f"{group}/{kind}", labelSelector=f"{selector},{OWNER}")
         except NotFoundError:
             continue  # its CRD is being deleted
         except TestbedError as error:
@@ -300,7 +280,7 @@ def remove_objects(
             metadata = item["metadata"]
             where = f"/namespaces/{metadata['namespace']}" if metadata.get("namespace") else ""
             listed[f"{group}{where}/{kind}/{metadata['name']}"] = item
-    return lines + remove_listed(cluster, listed, protected)
+    return lines + _remove(cluster, listed, protected)
 
 
 def remove_crds(
@@ -324,7 +304,7 @@ def remove_crds(
     except TestbedError:
         return []  # an account that cannot read CRDs has created none
     crds = {item["metadata"]["name"]: item for item in listed if item["spec"]["group"].endswith(suffixes)}
-    to_delete = unprotected(crds, protected)
+    to_delete = _unprotected(crds, protected)
     needed = tuple(used()) if crds else ()
     for name in [name for name, item in to_delete.items() if item["spec"]["group"].endswith(needed)]:
         del to_delete[name]
@@ -357,12 +337,9 @@ def _owned(study: str | None, owner_id: str | None) -> str:
     return _selector(study, owner_id).replace(f"{MANAGED_BY}={MANAGER}", OWNER)
 
 
-def _uninstall_in(cluster: Cluster, options: KubernetesOptions, namespace: Json) -> None:
+def _uninstall_in(cluster: Cluster, options: KubernetesOptions, namespace: Json, meshes: Mapping[str, Mesh]) -> None:
     name = mesh_of(namespace)
-    if not name:
-        return
-    # Versions of a mesh have the same releases.
-    mesh: Mesh | None = find_meshes(options).get(name.partition("@")[0])
+    mesh = meshes.get(name.partition("@")[0])  # versions of a mesh have the same releases
     if mesh is None:
         raise TestbedError(f"it has mesh {name}, whose folder is unknown here (mesh_folders=FOLDER)")
     # A session that died while Helm ran has not labelled its CRDs; Helm's annotation shows whose they are.

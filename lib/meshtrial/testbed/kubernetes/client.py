@@ -12,12 +12,12 @@ import copy
 import email.utils
 import json
 import logging
+import logging.handlers
 import os
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -231,7 +231,10 @@ class Cluster:
                 f"{label}: no answer from the API server {self.server} ({self.where()}): {_short(error)}; "
                 "check that the cluster runs and that this kubeconfig is its own ('kubectl cluster-info')"
             )
-        message = _message(error)
+        try:
+            message = str(json.loads(error.body or "{}").get("message") or error.reason or error.status)
+        except (ValueError, AttributeError):
+            message = str(error.reason or error.status)
         if error.status == 401:
             return TestbedError(
                 f"{label}: {self.where()} refuses the credentials; log in to the cluster, then start again"
@@ -263,14 +266,6 @@ def _kubelet_host(node: Json) -> str:
     return network.url(host, str(port), "https")
 
 
-def _message(error: ApiException) -> str:
-    try:
-        message = json.loads(error.body or "{}").get("message", "")
-    except (ValueError, AttributeError):
-        message = ""
-    return str(message or error.reason or error.status)
-
-
 def _short(error: Exception) -> str:
     cause = getattr(error, "reason", None) or error
     return " ".join(str(cause).split())[:200]
@@ -293,14 +288,26 @@ def configuration_of(kubeconfig: str, context: str) -> tuple[Any, str]:
     configuration = k8s.Configuration()
     files = _files(kubeconfig)
     if not files and not context:
-        return _in_cluster(configuration)
-    with _refusing_bad_kubeconfig(", ".join(map(str, files)) or "(default)"):
+        try:
+            config.load_incluster_config(client_configuration=configuration)
+        except config.ConfigException:
+            raise MissingToolError(
+                "no cluster is known: there is no kubeconfig, and this is not a pod; set kubeconfig=PATH or $KUBECONFIG"
+            ) from None
+        return configuration, ""
+    try:
         current = _load(configuration, files, context)
-    # A proxy of the kubeconfig (proxy-url) is used for loopback too, which may be another machine's. A proxy of the
-    # environment is not, as in kubectl.
-    if configuration.proxy == k8s.Configuration(host=configuration.host).proxy:
-        configuration.no_proxy = ",".join(filter(None, (configuration.no_proxy, *_LOOPBACK)))
-    return configuration, current
+    except (config.ConfigException, OSError) as error:
+        why = " ".join(str(error).split())[:300]
+    except SHAPE_ERRORS as error:
+        why = f"it is not a kubeconfig ({shortened(error, 120)})"
+    else:
+        # A proxy of the kubeconfig (proxy-url) is used for loopback too, which may be another machine's. A proxy of the
+        # environment is not, as in kubectl.
+        if configuration.proxy == k8s.Configuration(host=configuration.host).proxy:
+            configuration.no_proxy = ",".join(filter(None, (configuration.no_proxy, *_LOOPBACK)))
+        return configuration, current
+    raise UsageError(f"kubeconfig {', '.join(map(str, files)) or '(default)'} cannot be used: {why}")
 
 
 def _files(kubeconfig: str) -> list[Path]:
@@ -334,48 +341,20 @@ def _load(configuration: Any, files: list[Path], context: str) -> str:
     for kind in ("cluster", "user"):
         if (part := parts.safe_get(kind)) and part not in names[kind]:
             raise config.ConfigException(f"context {name} names the {kind} {part}, which does not exist")
-    with _logged_errors() as logged:
+    # The client only logs that it could not get credentials, and continues without them.
+    log = logging.handlers.BufferingHandler(1000)
+    log.setLevel(logging.ERROR)
+    logging.getLogger().addHandler(log)
+    try:
         kube_config.KubeConfigLoader(read, name, config_base_path=None).load_and_set(configuration)
-    if logged:
+    finally:
+        logging.getLogger().removeHandler(log)
+    if logged := [record.getMessage() for record in log.buffer if record.pathname == kube_config.__file__]:
         raise config.ConfigException(f"its plugin yields no credentials ({logged[-1]})")
     if not configuration.host:
         raise config.ConfigException(f"the cluster of context {name} has no server")
     _read_certificates(configuration)
     return str(name)
-
-
-@contextmanager
-def _refusing_bad_kubeconfig(files: str) -> Iterator[None]:
-    try:
-        yield
-    except (config.ConfigException, OSError) as error:
-        why = " ".join(str(error).split())[:300]
-    except SHAPE_ERRORS as error:
-        why = f"it is not a kubeconfig ({shortened(error, 120)})"
-    else:
-        return
-    raise UsageError(f"kubeconfig {files} cannot be used: {why}") from None
-
-
-class _Listener(logging.Handler):
-    def __init__(self, logged: list[str]) -> None:
-        super().__init__(logging.ERROR)
-        self.logged = logged
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.pathname == kube_config.__file__:
-            self.logged.append(record.getMessage())
-
-
-@contextmanager
-def _logged_errors() -> Iterator[list[str]]:
-    """Collect what the client logs about credentials that it could not get: it continues without them."""
-    listener = _Listener([])
-    logging.getLogger().addHandler(listener)
-    try:
-        yield listener.logged
-    finally:
-        logging.getLogger().removeHandler(listener)
 
 
 def _read_certificates(configuration: Any) -> None:
@@ -390,13 +369,3 @@ def _read_certificates(configuration: Any) -> None:
             context.load_cert_chain(configuration.cert_file, configuration.key_file, password="")
     except ssl.SSLError as error:
         raise config.ConfigException(f"its {what} cannot be read ({error.reason or error})") from None
-
-
-def _in_cluster(configuration: Any) -> tuple[Any, str]:
-    try:
-        config.load_incluster_config(client_configuration=configuration)
-    except config.ConfigException:
-        raise MissingToolError(
-            "no cluster is known: there is no kubeconfig, and this is not a pod; set kubeconfig=PATH or $KUBECONFIG"
-        ) from None
-    return configuration, ""

@@ -18,7 +18,6 @@ from meshtrial.testbed.base import Facts
 from meshtrial.testbed.kubernetes import (
     apps,
     loadgen,
-    manifests,
     meshversions,
     probing,
     proofs,
@@ -27,7 +26,6 @@ from meshtrial.testbed.kubernetes import (
 )
 from meshtrial.testbed.kubernetes.apply import Applier, begin_deletion, clean_command
 from meshtrial.testbed.kubernetes.client import Json, NotFoundError
-from meshtrial.testbed.kubernetes.manifests import template
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.pods import (
     PART,
@@ -44,7 +42,7 @@ from meshtrial.testbed.kubernetes.pods import (
     uid,
     versions,
 )
-from meshtrial.testbed.kubernetes.resources import MEMORY_NOTE, Meter, Pods, parts_of
+from meshtrial.testbed.kubernetes.resources import MEMORY_NOTE, Meter, parts_of
 from meshtrial.testbed.kubernetes.workload import Rendered, Setup
 
 PARTS = ("app", "load", "collector")
@@ -66,14 +64,13 @@ def restartable(mesh: Mesh | None, part: str) -> tuple[str, ...]:
     return (*(selector.component for selector in mesh.agents), *(["waypoint"] if mesh.waypoints else []))
 
 
-def _is_app(manifest: Json) -> bool:
-    return label(template(manifest) or manifest, PART) == "app"
+def _has_node(pod: Json) -> bool:
+    return bool(pod["spec"].get("nodeName"))
 
 
 @dataclass(frozen=True)
 class _Snapshot:
-    pods: list[Json]
-    mesh_pods: list[Json]  # those of its mesh
+    pods: list[Json]  # with those of its mesh
     meter: Meter
     context: proofs.ProofContext
 
@@ -132,26 +129,28 @@ class KubernetesDeployment:
         # Before timing starts: how fast an API server accepts thousands of objects is no property of a treatment.
         self.applier.apply(apps.unused_services(self.setup.load.unused_services, name, self._probe.ip), home=name)
         began, pushed = time.monotonic(), self._pushed()
-        late = [item for item in rendered.objects if manifests.makes_pods(item)]
-        late += [item for item in rendered.objects if item["kind"] == "Deployment" and _is_app(item)]
+        # A Gateway has pods of its own, which wait for the generators to have nodes, as the application does.
+        late = [item for item in rendered.objects if item["kind"] == "Gateway"]
+        deployments = [item for item in rendered.objects if item["kind"] == "Deployment"]
+        late += [item for item in deployments if label(item["spec"]["template"], PART) == "app"]
         self.applier.apply([item for item in rendered.objects if item not in late], home=name)
         patience_s = self.setup.options.deploy_timeout_s
-        wait.pods_placed(self.cluster, name, f"{PART}=load", rendered.load_pods, patience_s)
+        wait.pods_ready(self.cluster, name, f"{PART}=load", rendered.load_pods, patience_s, (), "placed", _has_node)
         self.applier.apply(late, home=name)
         applied_s = time.monotonic() - began
-        waited_for = [feature.waits for feature in self.setup.features if feature.waits]
-        served = self._serve(began, waited_for)
+        served = self._serve(began)
         self.collected.ready_s = served["ready_s"]
         self.collected.notes["deploy"] = {"applied_s": round(applied_s, 3), **served}
         self._note_pushes(pushed)
 
-    def _serve(self, began: float, waited_for: Sequence[str] = ()) -> dict[str, float]:
-        """Wait until all pods, and one per selector, are ready and a request succeeds; return the seconds."""
+    def _serve(self, began: float) -> dict[str, float]:
+        """Wait until all pods, and one per feature that waits for one, are ready and a request succeeds."""
         rendered, setup = self.rendered, self.setup
         settle = setup.mesh.settle if setup.mesh is not None else ()
         # The application's own pods are counted separately: a waypoint or a collector must not count as one.
         counts = [(f"{PART}=app", rendered.app_pods), ("", rendered.app_pods + rendered.load_pods)]
-        for selector, count in (*counts, *((selector, 1) for selector in waited_for)):
+        counts += [(feature.waits, 1) for feature in setup.features if feature.waits]
+        for selector, count in counts:
             wait.pods_ready(self.cluster, setup.namespace, selector, count, setup.options.deploy_timeout_s, settle)
         ready_s = time.monotonic() - began
         self.refresh()
@@ -161,8 +160,7 @@ class KubernetesDeployment:
     def _note_pushes(self, before: probing.Histogram) -> None:
         caused = probing.describe_pushes(self._pushed().since(before))
         self.collected.notes.pop("pushes", None)
-        if caused:
-            self.collected.notes["pushes"] = caused
+        self.collected.notes |= {"pushes": caused} if caused else {}
         self.collected.responses = {probing.PUSH_RESPONSE: caused["mean_s"]} if caused else {}
 
     def _pushed(self) -> probing.Histogram:
@@ -170,9 +168,9 @@ class KubernetesDeployment:
         mesh = self.setup.mesh
         if mesh is None or mesh.pushes is None:
             return probing.Histogram()
-        part_ = next(part for part in mesh.control_plane if part.component == mesh.pushes.component)
+        part = next(part for part in mesh.control_plane if part.component == mesh.pushes.component)
         with contextlib.suppress(TestbedError):
-            return probing.read_pushes(self.cluster, self._probe, members(self.cluster, part_), mesh.pushes)
+            return probing.read_pushes(self.cluster, self._probe, members(self.cluster, part), mesh.pushes)
         return probing.Histogram()
 
     def grow(self, rendered: Rendered) -> None:
@@ -196,35 +194,36 @@ class KubernetesDeployment:
         if not by_part["app"] or not by_part["load"]:
             raise TestbedError(f"namespace {name}: its pods are missing")
         pods = list(chain(*by_part.values()))
-        meter = Meter(
-            self.cluster, parts_of(Pods(pods, agents, control, waypoints), mesh), self.setup.options.sample_patience_s
-        )
+        containers = parts_of(mesh, pods, waypoints, agents, control)
+        meter = Meter(self.cluster, containers, self.setup.options.sample_patience_s)
         pods_by_name = {**by_part, "waypoint": waypoints, **agents, **control}
         load = pod_ref(by_part["load"][0], "fortio")
         context = proofs.ProofContext(self.cluster, self.rendered, pods_by_name, load, self._probe)
-        self._latest = _Snapshot(pods, [*waypoints, *chain(*agents.values(), *control.values())], meter, context)
+        mesh_pods = chain(waypoints, *agents.values(), *control.values())
+        self._latest = _Snapshot([*pods, *mesh_pods], meter, context)
         if self.setup.app.tiers:
             self.collected.hold_s = 2 * self.setup.options.hold_ms / 1e3
             self.collected.endpoints, self.collected.proxies = len(pods), sum(map(context.proxied, pods))
-        listed = [*waypoints, *pods[:100]]
-        hosts = {"generators": list(self.setup.load_hosts), "application": list(self.setup.app_hosts)}
+        hosts = {"generators": list(self.setup.nodes.load), "application": list(self.setup.nodes.app)}
         if all(hosts.values()):
             self.collected.notes["nodes"] = hosts
-        self.collected.notes["placement"] = {p["metadata"]["name"]: p["spec"].get("nodeName") for p in listed}
-        parts = mesh.control_plane if mesh else ()
-        self.collected.notes["control_plane"] = {part.component: autoscaling(self.cluster, part) for part in parts}
+        self.collected.notes["placement"] = {
+            pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in (*waypoints, *pods[:100])
+        }
+        self.collected.notes["control_plane"] = {
+            part.component: autoscaling(self.cluster, part) for part in (mesh.control_plane if mesh else ())
+        }
 
     @property
     def versions(self) -> Mapping[str, str]:
         """Images by container, the mesh, the versions that its parts report, and what it was installed from."""
         latest, mesh = self._snapshot, self.setup.mesh
-        images = versions([*latest.pods, *latest.mesh_pods])
         mesh_version = {f"mesh {mesh.name}": mesh.called} if mesh is not None else {}
         reports = {
             f"{name}{BUILT_AS if version_probe.of_build else ' tells'}": ", ".join(texts)
             for name, (version_probe, texts) in latest.context.reported.items()
         }
-        return {**images, **mesh_version, **reports, **self.installed_from}
+        return {**versions(latest.pods), **mesh_version, **reports, **self.installed_from}
 
     def prove(self, phase: str, requests: int) -> tuple[Proof, ...]:
         """Return every proof of the treatment."""
@@ -332,11 +331,8 @@ class KubernetesDeployment:
         meter = self._snapshot.meter
         if self.setup.mesh is not None:
             self.collected.notes["proofs_not_asked"] = list(proofs.applicable_proofs(self.setup)[1])
-        self.collected.notes["resources"] = {
-            "windows": meter.windows,
-            "missing": list(meter.notes),
-            "memory": MEMORY_NOTE,
-        }
+        resources = {"windows": meter.windows, "missing": list(meter.notes), "memory": MEMORY_NOTE}
+        self.collected.notes["resources"] = resources
         return self.collected
 
     def collect_logs(self, folder: Path) -> None:
@@ -404,8 +400,7 @@ class KubernetesDeployment:
     def invalid_reason(self) -> str:
         """Return why the run is invalid, or an empty text; asked once, without patience."""
         # Pods that were replaced on purpose are not lost.
-        latest = self._snapshot
-        before = [pod for pod in (*latest.pods, *latest.mesh_pods) if uid(pod) not in self._replaced]
+        before = [pod for pod in self._snapshot.pods if uid(pod) not in self._replaced]
         now: dict[str, Json] = {}
         for namespace in dict.fromkeys(pod["metadata"]["namespace"] for pod in before):
             try:
@@ -431,14 +426,13 @@ class KubernetesDeployment:
 
     def _wait_path(self) -> None:
         # Proxies receive each other's addresses after they are ready, so the deployment ends with the first answer.
-        url = self.rendered.inside + self.setup.app.path
+        url, name = self.rendered.inside + self.setup.app.path, self.setup.treatment.name
 
         def missing() -> str:
             for pod in self.load_pods[:3]:
                 answer = probing.request(self.cluster, pod, url, self.target.headers)
                 if answer.status != 200:
-                    why = f"{url} does not answer 200 from {pod.name}: {answer.detail}"
-                    return f"{self.setup.treatment.name}: {why}"
+                    return f"{name}: {url} does not answer 200 from {pod.name}: {answer.detail}"
             return ""
 
         wait.until(missing, min(self.setup.options.deploy_timeout_s, 60.0), every_s=0.5)

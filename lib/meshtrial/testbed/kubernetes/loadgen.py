@@ -65,23 +65,24 @@ class _Call:
     broken: str = ""
 
 
-class Outage:
+class _Outage:
     """How long the API server did not answer while a load ran."""
 
     def __init__(self) -> None:
         self.since: float | None = None
         self.seconds = 0.0
 
-    def failed(self) -> None:
-        """Record that the API server does not answer now."""
-        if self.since is None:
-            self.since = time.monotonic()
+    def heard(self, answered: bool) -> None:
+        """Record whether the API server answers now."""
+        now = time.monotonic()
+        if answered and self.since is not None:
+            self.seconds += now - self.since
+        self.since = None if answered else self.since or now
 
-    def answered(self) -> None:
-        """Record that the API server answers now."""
-        if self.since is not None:
-            self.seconds += time.monotonic() - self.since
-            self.since = None
+    def text(self, server: str) -> str:
+        return (
+            f"; the API server {server} gave no answer for {self.seconds:.1f} s during the load" if self.seconds else ""
+        )
 
 
 def generate(
@@ -146,7 +147,7 @@ def _start(cluster: Cluster, todo: Sequence[_Call]) -> None:
 
 def _wait(cluster: Cluster, todo: Sequence[_Call], timeout_s: float, healthy: Callable[[], str]) -> None:
     deadline = time.monotonic() + timeout_s
-    outage = Outage()
+    outage = _Outage()
     checked_at = 0.0
     running = list(todo)
     while running:
@@ -156,33 +157,27 @@ def _wait(cluster: Cluster, todo: Sequence[_Call], timeout_s: float, healthy: Ca
             try:
                 reason = healthy()
             except (OSError, TestbedError):
-                outage.failed()
+                outage.heard(False)
             else:
-                outage.answered()
+                outage.heard(True)
                 if reason:
                     raise TestbedError(reason)
         if running and time.monotonic() > deadline:
-            outage.answered()
+            outage.heard(True)
             names = ", ".join(item.call.name for item in running)
             raise TestbedError(
-                f"load generator {names}: did not end within {timeout_s:g} s{_outage_text(cluster, outage)}; "
+                f"load generator {names}: did not end within {timeout_s:g} s{outage.text(cluster.server)}; "
                 "its node may be gone, or the target answers too slowly"
             )
         if running:
             time.sleep(0.05)
-    outage.answered()
-    if outage.seconds > 0 or any(item.broken for item in todo):
-        broken = next((item.broken for item in todo if item.broken), "")
-        raise TestbedError(f"the run was disturbed{_outage_text(cluster, outage)}{'; ' + broken if broken else ''}")
+    outage.heard(True)
+    broken = next((f"; {item.broken}" for item in todo if item.broken), "")
+    if outage.seconds > 0 or broken:
+        raise TestbedError(f"the run was disturbed{outage.text(cluster.server)}{broken}")
 
 
-def _outage_text(cluster: Cluster, outage: Outage) -> str:
-    if not outage.seconds:
-        return ""
-    return f"; the API server {cluster.server} gave no answer for {outage.seconds:.1f} s during the load"
-
-
-def _runs(cluster: Cluster, item: _Call, outage: Outage) -> bool:
+def _runs(cluster: Cluster, item: _Call, outage: _Outage) -> bool:
     """Return whether the call still runs; after its stream broke, ask once a second."""
     if not item.broken:
         assert item.stream is not None
@@ -193,10 +188,10 @@ def _runs(cluster: Cluster, item: _Call, outage: Outage) -> bool:
     try:
         answer = run(cluster, item.pod, [BUSYBOX, "cat", f"{item.folder}/code"], timeout_s=5, again=False)
     except TestbedError:
-        outage.failed()
+        outage.heard(False)
         time.sleep(0.5)
         return True
-    outage.answered()
+    outage.heard(True)
     return answer.code != 0
 
 
@@ -211,37 +206,33 @@ def _stop(cluster: Cluster, todo: Sequence[_Call]) -> None:
 
 
 def _collect(cluster: Cluster, item: _Call, folder: Path) -> GeneratorOutput:
+    name, pod = item.call.name, item.pod
     try:
-        return _results(cluster, item, folder)
+        answer = run(
+            cluster, pod, [BUSYBOX, "sh", "-c", f"cd {shlex.quote(item.folder)} && {BUSYBOX} cat code size sum"]
+        )
+        words = answer.text.split()
+        if answer.code != 0 or len(words) < 3:
+            raise TestbedError(f"load generator {name}: left no result in pod {pod}: {answer.both[:300]}")
+        code = int(words[0])
+        files = unpack(_fetch(cluster, pod, f"{item.folder}/all.tgz", int(words[1]), words[2]))
+        paths = {kind: folder / f"{name}.{'txt' if kind == 'text' else kind}" for kind in _FILES}
+        for kind, file in _FILES.items():
+            if file in files:
+                paths[kind].write_bytes(files[file])
+        text = files.get("output.txt", b"").decode(errors="replace")
+        if code != 0 or "result.json" not in files:
+            lines = [line for line in text.splitlines() if line.strip()]
+            last_lines = " ".join(lines[-3:])[:400] or "no output"
+            raise TestbedError(f"load generator {name}: ended with code {code}: {last_lines}")
+        run(cluster, pod, [BUSYBOX, "rm", "-rf", item.folder])
     except BrokenStreamError as error:
         # The stream of a node without power breaks long before the cluster reports the node as NotReady.
-        pod = item.pod
         raise TestbedError(
             f"load pod {pod.name} on node {pod.node} can no longer be reached; its node may be gone ({error})"
         ) from None
-
-
-def _results(cluster: Cluster, item: _Call, folder: Path) -> GeneratorOutput:
-    look = [BUSYBOX, "sh", "-c", f"cd {shlex.quote(item.folder)} && {BUSYBOX} cat code size sum"]
-    answer = run(cluster, item.pod, look)
-    words = answer.text.split()
-    if answer.code != 0 or len(words) < 3:
-        raise TestbedError(f"load generator {item.call.name}: left no result in pod {item.pod}: {answer.both[:300]}")
-    code, size, digest = int(words[0]), int(words[1]), words[2]
-    data = _fetch(cluster, item.pod, f"{item.folder}/all.tgz", size, digest)
-    files = unpack(data)
-    paths = {
-        kind: folder / f"{item.call.name}.{ending}" for kind, ending in zip(_FILES, ("json", "log", "txt"), strict=True)
-    }
-    for kind, name in _FILES.items():
-        if name in files:
-            paths[kind].write_bytes(files[name])
-    text = files.get("output.txt", b"").decode(errors="replace")
-    if code != 0 or "result.json" not in files:
-        raise TestbedError(f"load generator {item.call.name}: ended with code {code}: {_tail(text)}")
-    run(cluster, item.pod, [BUSYBOX, "rm", "-rf", item.folder])
-    usage = parse_usage(files.get("usage", b"").decode(errors="replace"), item.call.name)
-    return GeneratorOutput(item.call.name, publishable(item.argv), code, paths["json"], paths["log"], text, usage)
+    usage = parse_usage(files.get("usage", b"").decode(errors="replace"), name)
+    return GeneratorOutput(name, publishable(item.argv), code, paths["json"], paths["log"], text, usage)
 
 
 def _fetch(cluster: Cluster, pod: PodRef, path: str, size: int, digest: str) -> bytes:
@@ -267,14 +258,8 @@ def parse_usage(text: str, name: str) -> ComponentUsage:
     if not lines or len(lines[-1]) != 5:
         raise TestbedError(f"load generator {name}: its CPU time is missing ({text.strip()[:100]!r})")
     elapsed, user, system, voluntary, other = lines[-1]
-    return ComponentUsage(
-        name,
-        "load generator",
-        float(elapsed),
-        float(user) + float(system),
-        None,
-        switches=int(voluntary) + int(other),
-    )
+    cpu_s, switches = float(user) + float(system), int(voluntary) + int(other)
+    return ComponentUsage(name, "load generator", float(elapsed), cpu_s, None, switches=switches)
 
 
 def unpack(data: bytes) -> dict[str, bytes]:
@@ -286,11 +271,6 @@ def unpack(data: bytes) -> dict[str, bytes]:
             if content is not None:
                 files[Path(member.name).name] = content.read()
     return files
-
-
-def _tail(text: str) -> str:
-    lines = [line for line in text.splitlines() if line.strip()]
-    return " ".join(lines[-3:])[:400] or "no output"
 
 
 # --- clocks -----------------------------------------------------------------------------------------------------------

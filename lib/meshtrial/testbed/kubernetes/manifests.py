@@ -26,6 +26,7 @@ Json = dict[str, Any]
 Patch: TypeAlias = Callable[[Json], None]
 _quantity: Any = _untyped_quantity
 NOTE = "meshtrial.dev/"  # prefix of our labels and annotations
+MANAGED_BY = "app.kubernetes.io/managed-by"
 _TEMPLATED = ("Deployment", "StatefulSet", "DaemonSet", "Job")
 
 
@@ -341,39 +342,33 @@ _OVERLAY = f"{NOTE}overlay"  # annotation of the ConfigMap: the key that holds t
 
 def overlay_deployment(manifest: Json) -> Json | None:
     """Return the Deployment of an overlay as a manifest, or None; UsageError for a text that is none."""
-    part = _overlay_part(manifest)
-    return None if part is None else {"kind": "Deployment", "metadata": {"name": manifest["metadata"]["name"]}, **part}
-
-
-def _overlay_part(manifest: Json) -> Json | None:
     key = _overlay_key(manifest)
     if not key:
         return None
     name = manifest["metadata"]["name"]
     try:
         part: Json = parse_yaml(manifest["data"][key].encode(), key)
-        pod = part["spec"]["template"]["spec"]
-    except (KeyError, TypeError, UsageError):
+        part["spec"]["template"]["spec"].setdefault("containers", [])
+    except (KeyError, TypeError, AttributeError, UsageError):
         raise UsageError(f"ConfigMap {name}: {key} must hold a Deployment's spec.template.spec as YAML") from None
-    pod.setdefault("containers", [])
-    return part
+    return {"kind": "Deployment", "metadata": {"name": name}, **part}
+
+
+def _overlay_key(manifest: Json) -> str:
+    annotations = manifest["metadata"].get("annotations") or {}
+    return str(annotations.get(_OVERLAY, "")) if manifest["kind"] == "ConfigMap" else ""
 
 
 @patch
 def overlay_patched(manifest: Json, *patches: Patch) -> None:
     """Make the patches in the Deployment of an overlay; other objects stay unchanged."""
-    whole, part = overlay_deployment(manifest), _overlay_part(manifest)
-    if whole is None or part is None:
-        return
-    for change in patches:
-        change(whole)
-    manifest["data"][_overlay_key(manifest)] = yaml.safe_dump({name: whole[name] for name in part}, sort_keys=False)
-
-
-def _overlay_key(manifest: Json) -> str:
-    if manifest["kind"] != "ConfigMap":
-        return ""
-    return str((manifest["metadata"].get("annotations") or {}).get(_OVERLAY, ""))
+    whole = overlay_deployment(manifest)
+    if whole is not None:
+        given = parse_yaml(manifest["data"][_overlay_key(manifest)].encode(), "overlay")
+        for change in patches:
+            change(whole)
+        part = {name: whole[name] for name in given}
+        manifest["data"][_overlay_key(manifest)] = yaml.safe_dump(part, sort_keys=False)
 
 
 @patch
@@ -384,8 +379,3 @@ def proxy_limits(manifest: Json, parameters: Mapping[str, object], names: Collec
         if container["name"] in names:
             limits = container.setdefault("resources", {}).setdefault("limits", {})
             limits.update({name: value for name, value in values.items() if value})
-
-
-def makes_pods(manifest: Json) -> bool:
-    """Return whether it creates pods of its own, which wait for the generators to have nodes, as the app does."""
-    return str(manifest["kind"]) == "Gateway"

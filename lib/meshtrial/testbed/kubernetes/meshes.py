@@ -7,7 +7,7 @@ compared with its state after the installation.
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,16 +16,16 @@ import yaml
 from meshtrial.design.study import Treatment
 from meshtrial.errors import MissingToolError, TestbedError, UsageError
 from meshtrial.testbed.kubernetes import cleanup, helm, meshversions, wait, workload
-from meshtrial.testbed.kubernetes.apply import CRDS, MESH, Applier, delete_namespace, namespace_refusal
-from meshtrial.testbed.kubernetes.charts import Charts, Values, unknown_values
+from meshtrial.testbed.kubernetes.apply import CRDS, MESH, Applier, namespace_refusal
 from meshtrial.testbed.kubernetes.cleanup import remove_crds
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
-from meshtrial.testbed.kubernetes.meshdata import EVERYTHING, Command, Mesh, Selector
+from meshtrial.testbed.kubernetes.helm import Charts, Values, unknown_values
+from meshtrial.testbed.kubernetes.meshdata import EVERYTHING, Command, Feature, Mesh, Selector
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.pods import is_ready, loss_reason, members, uid
 
 
-@dataclass(frozen=True)
+@dataclass
 class Installation:
     """A mesh of ours, and the cluster before and after its installation."""
 
@@ -34,13 +34,28 @@ class Installation:
     pods: tuple[Json, ...] = ()  # control plane and agents after the installation
     webhooks: tuple[str, ...] = ()  # its webhook configurations after the installation
     values: Mapping[str, str] = field(default_factory=dict)  # by release, the digest of its values
+    ready_at: float | None = None  # time.time; None before it is ready and during its removal
 
 
-@dataclass(frozen=True)
-class MeshPolicy:
-    """When meshes are reinstalled, and which of them may be installed or used together."""
+class MeshInstaller:
+    """Installs meshes as one owner, and decides when they are reinstalled and which may be installed together."""
 
-    options: KubernetesOptions
+    def __init__(self, cluster: Cluster, options: KubernetesOptions, applier: Applier) -> None:
+        self.cluster = cluster
+        self.options = options
+        self.applier = applier
+        self.charts = Charts(options)
+        self.install_s: dict[str, float] = {}
+        # Objects of no namespace that appeared while a mesh was installed and do not belong to it: they stay.
+        self.appeared: list[str] = []
+        # Also meshes that did not become ready, or could not be removed.
+        self.installations: dict[str, Installation] = {}
+
+    @property
+    def installed(self) -> dict[str, float]:
+        """When each installed mesh became ready (time.time)."""
+        found = {name: installation.ready_at for name, installation in self.installations.items()}
+        return {name: at for name, at in found.items() if at is not None}
 
     def reinstalls(self, new_block: bool) -> bool:
         """Return whether every mesh is installed again now."""
@@ -66,23 +81,18 @@ class MeshPolicy:
         shared, other_shared = (workload.shared_of(mesh, side) for side in sides)
         return all(other_shared.get(key, item) == item for key, item in shared.items())
 
+    def unwanted(self, needed: Iterable[Mesh], new_block: bool) -> list[str]:
+        """Return the meshes to uninstall before the needed ones are used.
 
-class MeshInstaller:
-    """Installs meshes as one owner, from charts that the session may have fetched already."""
-
-    def __init__(
-        self, cluster: Cluster, options: KubernetesOptions, applier: Applier, charts: Charts | None = None
-    ) -> None:
-        self.cluster = cluster
-        self.options = options
-        self.applier = applier
-        self.charts = charts or Charts(options)
-        self.installed: dict[str, float] = {}  # when each became ready (time.time)
-        self.install_s: dict[str, float] = {}
-        # Objects of no namespace that appeared while a mesh was installed and do not belong to it: they stay.
-        self.appeared: list[str] = []
-        # Also meshes that did not become ready, or could not be removed.
-        self.installations: dict[str, Installation] = {}
+        They are incomplete and would disturb other runs, or are due to be installed again, or cannot coexist.
+        """
+        return [
+            name
+            for name, installation in self.installations.items()
+            if installation.ready_at is None
+            or self.reinstalls(new_block)
+            or any(name != other.name and not self.coexist(installation.mesh, other) for other in needed)
+        ]
 
     def install(self, mesh: Mesh) -> None:
         """Install a mesh and wait until it is ready; on failure remove it."""
@@ -93,20 +103,18 @@ class MeshInstaller:
         earlier = self.installations.get(mesh.name)
         # After an incomplete removal, the state before the earlier installation counts.
         before = earlier.before if earlier else cleanup.cluster_objects(self.cluster)
-        self.installations[mesh.name] = Installation(mesh, before)
+        installation = self.installations[mesh.name] = Installation(mesh, before)
         try:
             with wait.with_evidence(self.cluster, mesh.namespaces):
-                values = self._install(mesh)
+                installation.values = self._install(mesh)
         except BaseException:
             with contextlib.suppress(TestbedError):
                 self._label_owned(mesh)  # of a release that was interrupted
                 self.uninstall(mesh.name)
             raise
-        pods = tuple(pod for part in (*mesh.control_plane, *mesh.agents) for pod in members(self.cluster, part))
-        self.installations[mesh.name] = Installation(
-            mesh, before, pods, cleanup.mesh_webhooks(self.cluster, mesh), values
-        )
-        self.installed[mesh.name] = time.time()
+        installation.pods = self._pods(mesh)
+        installation.webhooks = cleanup.mesh_webhooks(self.cluster, mesh)
+        installation.ready_at = time.time()
         self.install_s[mesh.name] = time.monotonic() - began
 
     def _install(self, mesh: Mesh) -> dict[str, str]:
@@ -124,23 +132,21 @@ class MeshInstaller:
                     helm.install_release(self.cluster, self.options, mesh, release, chart, own_values, watch)
                 self._label_owned(mesh)
         self._label_owned(mesh)
-        self._wait(mesh)
+        for part in (*mesh.control_plane, *mesh.agents):
+            count, timeout_s = _expected_pods(self.cluster, part), self.options.mesh_timeout_s
+            wait.pods_ready(self.cluster, part.namespace, part.selector, count, timeout_s, mesh.settle)
         self._label_owned(mesh)  # what the control plane created meanwhile
         return digests
 
     def broken(self, name: str) -> str:
         """Return how an installed mesh differs from its state after the installation, or an empty text.
 
-        The text is empty for somebody else's mesh.
+        The text is empty for a mesh that is not installed, or is somebody else's.
         """
         installation = self.installations.get(name)
-        if installation is None:
+        if installation is None or installation.ready_at is None:
             return ""
-        now = {
-            uid(pod): pod
-            for part in (*installation.mesh.control_plane, *installation.mesh.agents)
-            for pod in members(self.cluster, part)
-        }
+        now = {uid(pod): pod for pod in self._pods(installation.mesh)}
         for pod in installation.pods:
             why = loss_reason(pod, now.get(uid(pod)), "since its installation")
             if why:
@@ -148,8 +154,13 @@ class MeshInstaller:
         gone = sorted(set(installation.webhooks) - set(cleanup.mesh_webhooks(self.cluster, installation.mesh)))
         return f"{cleanup.kubectl_name(gone[0])} is gone since its installation" if gone else ""
 
+    def _pods(self, mesh: Mesh) -> tuple[Json, ...]:
+        return tuple(pod for part in (*mesh.control_plane, *mesh.agents) for pod in members(self.cluster, part))
+
     def sources(self, mesh: Mesh) -> dict[str, str]:
-        """Return the versions of the charts and values from which a mesh was installed."""
+        """Return the versions of the charts and values from which a mesh of ours was installed."""
+        if mesh.name not in self.installed:
+            return {}
         return {**self.charts.versions(mesh), **self.installations[mesh.name].values}
 
     def policy_record(self, reinstalled: bool, because: str = "") -> dict[str, Any]:
@@ -177,10 +188,10 @@ class MeshInstaller:
 
         The namespaces of the study must be gone before: without its control plane, no finalizer is cleared.
         """
-        self.installed.pop(name, None)
         installation = self.installations.get(name)
         if installation is None:
             return
+        installation.ready_at = None
         mesh, owner = installation.mesh, self.applier.owner
         if any(
             namespace_refusal(self.applier.find_namespace(name), owner, self.cluster.context)
@@ -189,7 +200,7 @@ class MeshInstaller:
             # Somebody else owns the namespace, so the installation was refused before it changed anything, and a
             # release of that name is theirs too.
             for namespace in mesh.namespaces:
-                delete_namespace(self.cluster, namespace, owner.id, self.options.mesh_timeout_s)
+                self.applier.delete_namespace(namespace, self.options.mesh_timeout_s)
             del self.installations[name]
             return
         with wait.with_evidence(self.cluster, mesh.namespaces):
@@ -201,7 +212,7 @@ class MeshInstaller:
         # Before the namespaces: a webhook without its service refuses other requests of the cluster.
         cleanup.remove_mesh_objects(self.cluster, mesh, installation.before)
         for namespace in mesh.namespaces:
-            delete_namespace(self.cluster, namespace, owner.id, self.options.mesh_timeout_s)
+            self.applier.delete_namespace(namespace, self.options.mesh_timeout_s)
         lines = remove_crds(self.cluster, owner.study, owner.id, groups=mesh.crd_groups)
         # And after them: a control plane may create some again while it ends.
         self.appeared = cleanup.remove_mesh_objects(self.cluster, mesh, installation.before)
@@ -250,73 +261,69 @@ class MeshInstaller:
                     "its version, or let meshtrial install this one with mesh_install=managed"
                 )
 
-    def _wait(self, mesh: Mesh) -> None:
-        for part in (*mesh.control_plane, *mesh.agents):
-            count = _expected_pods(self.cluster, part)
-            wait.pods_ready(
-                self.cluster, part.namespace, part.selector, count, self.options.mesh_timeout_s, mesh.settle
-            )
-
     def _label_owned(self, mesh: Mesh) -> None:
         cleanup.label_owned(self.cluster, mesh, self.applier.owner, self.installations[mesh.name].before)
 
-    def problems(self, mesh: Mesh) -> list[str]:
-        """Return what prevents an installation, one line each."""
+    def problems(self, mesh: Mesh, features: Iterable[Feature] = ()) -> list[str]:
+        """Return what prevents an installation, and the CRDs that these features lack, one line each."""
         problems: list[str] = []
-        if mesh.reference:
-            return problems
-        if self.options.mesh_install == "existing":
+        crds = [kind for feature in features for kind in feature.requires]
+        if self.options.mesh_install == "existing" and not mesh.reference:
             try:
                 self._check_existing(mesh)
             except TestbedError as error:
                 problems.append(str(error))
-            return problems
-        if mesh.method == "helm":
-            problems += self._chart_problems(mesh)
-        for name in mesh.namespaces:
-            refusal = namespace_refusal(self.applier.find_namespace(name), self.applier.owner, self.cluster.context)
-            if refusal:
-                problems.append(f"mesh {mesh.name}: {refusal}; or use the installed mesh with mesh_install=existing")
-        return problems + [problem for wanted in mesh.requires if (problem := self._crd_problem(mesh, wanted))]
+        elif not mesh.reference:
+            if mesh.method == "helm":
+                problems += self._chart_problems(mesh)
+            for name in mesh.namespaces:
+                found = self.applier.find_namespace(name)
+                if refusal := namespace_refusal(found, self.applier.owner, self.cluster.context):
+                    use = "or use the installed mesh with mesh_install=existing"
+                    problems.append(f"mesh {mesh.name}: {refusal}; {use}")
+            crds += mesh.requires
+        return problems + [problem for needed in dict.fromkeys(crds) if (problem := self._crd_problem(mesh, needed))]
 
     def _crd_problem(self, mesh: Mesh, needed: str) -> str:
         kind, _, version = needed.partition("/")
         try:
-            crd = self.cluster.get(f"{CRDS}/{kind}")
+            versions = self.cluster.get(f"{CRDS}/{kind}")["spec"]["versions"]
         except NotFoundError:
-            crd = {"spec": {"versions": []}}
-        served = [entry["name"] for entry in crd["spec"]["versions"] if entry["served"]]
-        if not served:
-            served_as = f" served as {version}" if version else ""
-            return f"mesh {mesh.name}: needs the CRD {kind}{served_as}, which this cluster does not have; install it"
-        if version and version not in served:
-            return (
-                f"mesh {mesh.name}: needs the CRD {kind} served as {version}; this cluster serves {', '.join(served)}: "
-                f"set served: true for that version of it"
-            )
-        return ""
+            versions = []
+        except TestbedError as error:
+            return str(error)
+        served = [entry["name"] for entry in versions if entry["served"]]
+        if served and version in ("", *served):
+            return ""
+        wanted = f"mesh {mesh.name}: needs the CRD {kind}" + (f" served as {version}" if version else "")
+        if served:
+            known = ", ".join(served)
+            return f"{wanted}; this cluster serves {known}: set served: true for that version of it"
+        channel = " (Gateway API: standard channel)" if kind.endswith(".gateway.networking.k8s.io") else ""
+        return f"{wanted}, which this cluster does not have; install it{channel}"
 
     def _chart_problems(self, mesh: Mesh) -> list[str]:
         """Return lines for charts that cannot be fetched and values that they do not have."""
         try:
             helm.program(self.options)
             values = Values(self.options, mesh)
-            layers = {release.name: values.layers(release) for release in mesh.releases}
+            layers = [(release, values.layers(release)) for release in mesh.releases]
         except (MissingToolError, UsageError) as error:
             return [f"mesh {mesh.name}: {error}"]
         problems = []
-        for release in mesh.releases:
+        for release, given in layers:
             try:
                 chart = self.charts.of(mesh, release)
             except TestbedError as error:
                 problems.append(str(error))
                 continue
-            for where, given in layers[release.name]:
-                problems += [
-                    f"mesh {mesh.name}, release {release.name}: {where}: {line}; "
-                    f"chart {chart.name} {chart.version} would silently ignore it"
-                    for line in unknown_values(given, chart.values, mesh.open_values.get(release.name, ()))
-                ]
+            open_values = mesh.open_values.get(release.name, ())
+            problems += [
+                f"mesh {mesh.name}, release {release.name}: {where}: {line}; "
+                f"chart {chart.name} {chart.version} would silently ignore it"
+                for where, layer in given
+                for line in unknown_values(layer, chart.values, open_values)
+            ]
         return list(dict.fromkeys(problems))
 
 

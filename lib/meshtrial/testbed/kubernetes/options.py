@@ -21,10 +21,7 @@ from meshtrial.errors import UsageError
 from meshtrial.testbed.kubernetes.manifests import cpu_millis, memory
 from meshtrial.typed import read_yaml, shortened
 
-REINSTALL = ("run", "block", "once")
-SEPARATION = ("required", "preferred", "none")
 _SECRET = re.compile(r"([a-z0-9-]+/)?[a-z0-9.-]+")
-PULL_POLICIES = ("", "Always", "IfNotPresent", "Never")
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,7 @@ class KubernetesOptions:
     # `versions.<name>`, which overrides the same names and has `runs.<container>`, what its image must be.
     meshes: Mapping[str, Any] = field(default_factory=dict)
     mesh_install: str = "managed"  # "managed" installs and uninstalls; "existing" changes nothing
-    mesh_reinstall: str = "run"  # one of REINSTALL, as is app_reinstall
+    mesh_reinstall: str = "run"  # run, block or once, as app_reinstall
     app_reinstall: str = "run"
     # Several meshes stay installed at the same time, except those that share a namespace (Istio's two modes).
     meshes_side_by_side: bool = False
@@ -57,7 +54,7 @@ class KubernetesOptions:
     app_tolerations: tuple[Mapping[str, str], ...] = ()
     load_node_selector: Mapping[str, str] = field(default_factory=dict)
     load_tolerations: tuple[Mapping[str, str], ...] = ()
-    load_separation: str = "required"  # from the application's nodes: one of SEPARATION
+    load_separation: str = "required"  # from the application's nodes: required, preferred or none
     # Limits; CPU requests are a tenth of them. Empty: none. The application's requests may be set separately.
     app_cpu: str = ""
     app_memory: str = ""
@@ -83,10 +80,10 @@ class KubernetesOptions:
     def __post_init__(self) -> None:
         allowed = {
             "mesh_install": ("managed", "existing"),
-            "mesh_reinstall": REINSTALL,
-            "app_reinstall": REINSTALL,
-            "load_separation": SEPARATION,
-            "image_pull_policy": PULL_POLICIES,
+            "mesh_reinstall": ("run", "block", "once"),
+            "app_reinstall": ("run", "block", "once"),
+            "load_separation": ("required", "preferred", "none"),
+            "image_pull_policy": ("", "Always", "IfNotPresent", "Never"),
         }
         for name, values in allowed.items():
             if getattr(self, name) not in values:

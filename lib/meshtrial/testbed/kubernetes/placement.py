@@ -20,7 +20,7 @@ from meshtrial.testbed.kubernetes.manifests import containers, cpu_millis, memor
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
 from meshtrial.testbed.kubernetes.pods import PART, is_ready, label
-from meshtrial.testbed.kubernetes.workload import Rendered
+from meshtrial.testbed.kubernetes.workload import NodeAssignment, Rendered
 
 # The published 600-endpoint study: 20 000 requests per second over three tiers used more than 50 nodes of 8 cores.
 CORES_PER_TIERED_RPS = 400 / 20_000
@@ -64,19 +64,12 @@ def nodes(cluster: Cluster) -> list[Node]:
     """Return the nodes that are ready and not cordoned."""
     known = []
     for item in cluster.items("/api/v1/nodes"):
-        if not is_ready(item) or item["spec"].get("unschedulable"):
-            continue
-        room = item["status"]["allocatable"]
-        known.append(
-            Node(
-                item["metadata"]["name"],
-                item["metadata"].get("labels") or {},
-                tuple(item["spec"].get("taints") or ()),
-                FreeResources(
-                    cpu_millis(str(room["cpu"])) / 1000, memory(str(room["memory"])), int(room.get("pods", 110))
-                ),
-            )
-        )
+        if is_ready(item) and not item["spec"].get("unschedulable"):
+            metadata, given = item["metadata"], item["status"]["allocatable"]
+            cores, size = cpu_millis(str(given["cpu"])) / 1000, memory(str(given["memory"]))
+            room = FreeResources(cores, size, int(given.get("pods", 110)))
+            taints = tuple(item["spec"].get("taints") or ())
+            known.append(Node(metadata["name"], metadata.get("labels") or {}, taints, room))
     return known
 
 
@@ -123,17 +116,14 @@ def requested(objects: Iterable[Json], mesh: Mesh | None) -> FreeResources:
 
     A waypoint, which its control plane creates, requests what its overlay has.
     """
-    total = FreeResources()
     injected = mesh is not None and mesh.architecture == "sidecar" and not mesh.reference
+    overhead = FreeResources(0.1 if injected else 0.0, 128 * 2**20 if injected else 0.0, 1)
+    total = FreeResources()
     for item in objects:
         waypoint = manifests.overlay_deployment(item)
-        if item["kind"] != "Deployment" and waypoint is None:
-            continue
-        each = _pod_requests({"containers": containers(waypoint or item)}) + FreeResources(pods=1)
-        if injected:
-            each += FreeResources(0.1, 128 * 2**20)
-        for _ in range(int(item["spec"].get("replicas", 1)) if waypoint is None else 1):
-            total += each
+        if item["kind"] == "Deployment" or waypoint is not None:
+            each = _pod_requests({"containers": containers(waypoint or item)}) + overhead
+            total = sum([each] * (1 if waypoint else int(item["spec"].get("replicas", 1))), total)
     return total
 
 
@@ -161,14 +151,6 @@ def load_hosts(
     names = sorted(node.host for node in fitting)
     chosen = names if rng is None else rng.permutation(names).tolist()
     return tuple(sorted(chosen[: -(-len(names) // 3)]))
-
-
-@dataclass(frozen=True)
-class NodeAssignment:
-    """Host names of a block; without any, the scheduler chooses."""
-
-    load: tuple[str, ...] = ()
-    app: tuple[str, ...] = ()
 
 
 def choose_nodes(
@@ -226,18 +208,14 @@ def _hosts(nodes: Sequence[Node]) -> tuple[str, ...]:
 def capacity_problems(together: Sequence[Rendered], nodes: Sequence[Node]) -> list[str]:
     """Return where concurrent deployments need more cores, memory or pods than the nodes have free."""
     app, load = together[0].setup.app, together[0].setup.load
-    need, available = FreeResources(), FreeResources()
-    for rendered in together:
-        need += requested(rendered.objects, rendered.setup.mesh)
-    for node in nodes:
-        available += node.room
+    need = sum((requested(one.objects, one.setup.mesh) for one in together), FreeResources())
+    available = sum((node.room for node in nodes), FreeResources())
     if app.tiers and load.asked_rps:
         need = replace(need, cpu=max(need.cpu, load.asked_rps * CORES_PER_TIERED_RPS))
     count = f"{len(together)} concurrent deployments, " if len(together) > 1 else ""
     where = f"{app.name} at {load.label}, {count}{need.pods} pods"
-    advice = "lower rps or replicas, or add nodes"
-    if count:
-        advice = "take deployment_mode=sequential, lower replicas, or add nodes"
+    fewer = "take deployment_mode=sequential, lower replicas" if count else "lower rps or replicas"
+    advice = f"{fewer}, or add nodes"
     problems = []
     if need.cpu > available.cpu:
         nodes8 = -(-need.cpu // 8)
@@ -263,6 +241,13 @@ class BlockNodes:
         self._block = ""
         self._assignment: NodeAssignment | None = None
 
+    def begin(self, block: Block) -> bool:
+        """Return whether this is another block than that of the last call; it then has no nodes yet."""
+        is_new = not block.name or block.name != self._block
+        if is_new:
+            self._block, self._assignment = block.name, None
+        return is_new
+
     def assign(
         self, rendered: Sequence[Rendered], block: Block, spare: FreeResources
     ) -> tuple[NodeAssignment, list[str]]:
@@ -275,9 +260,8 @@ class BlockNodes:
             return NodeAssignment(load=hosts), problems
         needs = both_sides(rendered)
         # Later groups and repeats of a block have the nodes of its first group, while there is room.
-        if self._block != block.name or not fits(self._assignment, available, *needs):
+        if not fits(self._assignment, available, *needs):
             self._assignment = choose_nodes(self._options, available, *needs, block.drawn)
-        self._block = block.name
         if self._assignment is None and not problems:
             setup = rendered[0].setup
             problems = [

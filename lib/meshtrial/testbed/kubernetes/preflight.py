@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from meshtrial.design.study import Study
-from meshtrial.errors import TestbedError
-from meshtrial.testbed.kubernetes.apply import CRDS, Applier, namespace_refusal
-from meshtrial.testbed.kubernetes.charts import Values
+from meshtrial.testbed.kubernetes.apply import Applier, namespace_refusal
 from meshtrial.testbed.kubernetes.client import Cluster, Json, NotFoundError
+from meshtrial.testbed.kubernetes.helm import Values
 from meshtrial.testbed.kubernetes.meshdata import Mesh
 from meshtrial.testbed.kubernetes.meshes import MeshInstaller
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
@@ -141,26 +140,13 @@ def mesh_problems(cluster: Cluster, installer: MeshInstaller, study: Study, mesh
     """Return what prevents the installation of each mesh, and CRDs that features lack."""
     problems: list[str] = []
     for name in dict.fromkeys(t.versioned for t in study.treatments if t.versioned in meshes):
-        problems += installer.problems(meshes[name])
         mesh = meshes[name]
+        features = [feature for t in study.treatments if t.versioned == name for feature in mesh.check(t)]
+        problems += installer.problems(mesh, features)
         if mesh.storage and installer.options.mesh_install == "managed":
             values = Values(installer.options, mesh)
             layers = [layer for release in mesh.releases for _, layer in values.layers(release)]
             problems += storage_problems(cluster, mesh, layers)
-    needed = {
-        kind
-        for treatment in study.treatments
-        if treatment.versioned in meshes
-        for feature in meshes[treatment.versioned].check(treatment)
-        for kind in feature.requires
-    }
-    for kind in sorted(needed):
-        try:
-            cluster.get(f"{CRDS}/{kind}")
-        except NotFoundError:
-            problems.append(f"this cluster lacks the CRD {kind}; install it (Gateway API: standard channel)")
-        except TestbedError as error:
-            problems.append(str(error))
     return problems
 
 

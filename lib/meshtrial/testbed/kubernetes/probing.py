@@ -43,9 +43,14 @@ class Answer:
 def request(
     cluster: Cluster, pod: PodRef, url: str, headers: Sequence[tuple[str, str]] = (), method: str = "GET"
 ) -> Answer:
-    """Send one request by fortio from this pod, on a new connection; an echo of ``tcp://`` counts as 200."""
+    """Send one request by fortio from this pod, on a new connection; bytes that ``tcp://`` echoes count as 200."""
     if url.startswith("tcp://"):
-        return _exchange(cluster, pod, url)
+        script = f'{_PATH}; exec fortio load -n 1 -c 1 -qps 0 -payload-size 64 -timeout 5s "$1"'
+        exited = run(cluster, pod, [BUSYBOX, "sh", "-c", script, "sh", url], timeout_s=20)
+        result = _ECHO.search(exited.both)
+        if result and result[1] == "OK":
+            return Answer(200, "", "echoed")
+        return Answer(0, "", result[1][:200] if result else f"no echo (exit {exited.code})")
     flags = [part for name, value in headers for part in ("-H", f"{name}: {value}")]
     flags += ["-X", method] if method != "GET" else []
     script = f'{_PATH}; exec fortio curl -timeout 5s "$@"'
@@ -55,16 +60,6 @@ def request(
     if status:
         return Answer(int(status[1]), exited.text, f"HTTP {status[1]}")
     return Answer(0, "", _reason(text) or f"no answer (exit {exited.code})")
-
-
-def _exchange(cluster: Cluster, pod: PodRef, url: str) -> Answer:
-    """Send bytes once, and return whether the same bytes came back."""
-    script = f'{_PATH}; exec fortio load -n 1 -c 1 -qps 0 -payload-size 64 -timeout 5s "$1"'
-    exited = run(cluster, pod, [BUSYBOX, "sh", "-c", script, "sh", url], timeout_s=20)
-    result = _ECHO.search(exited.both)
-    if result and result[1] == "OK":
-        return Answer(200, "", "echoed")
-    return Answer(0, "", result[1][:200] if result else f"no echo (exit {exited.code})")
 
 
 def scrape(cluster: Cluster, probe: PodRef, urls: Sequence[str]) -> list[str]:

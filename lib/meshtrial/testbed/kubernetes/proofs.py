@@ -38,6 +38,7 @@ class ProofContext:
     pods: Mapping[str, Sequence[Json]]  # of app, load, waypoint and the components of agents and control plane
     load: PodRef
     probe: PodRef
+    phase: str = "before"
     before: dict[str, float] = field(default_factory=dict)
     # Versions that the parts report, by probe (meshversions.reported_versions).
     reported: Mapping[str, tuple[VersionProbe, list[str]]] = field(default_factory=dict)
@@ -61,38 +62,48 @@ class ProofContext:
         """Return whether a pod has a proxy of the mesh."""
         return self.setup.mesh is not None and bool({*self.setup.mesh.proxy_containers} & {*container_names(pod)})
 
+    def proof(self, name: str, passed: bool, expected: str, observed: str) -> Proof:
+        """Return a proof of this phase."""
+        return Proof(name, self.phase, passed, expected, observed[:300])
 
-Maker = Callable[[ProofContext, str, Mapping[str, Any]], list[Proof]]
+    def ask(self, path: str = "", case: Case | None = None) -> probing.Answer:
+        """Return the application's answer to the generators' pod: to their own request, or to this case."""
+        url = self.rendered.inside + (path or self.setup.app.path)
+        headers, method = (case.headers, case.method) if case else (self.rendered.target.headers, "GET")
+        return probing.request(self.cluster, self.load, url, headers, method)
+
+
+Maker = Callable[[ProofContext, Mapping[str, Any]], list[Proof]]
 
 
 def prove(context: ProofContext, phase: str, requests: int) -> tuple[Proof, ...]:
     """Return every proof of the treatment; one that could not be made has failed, with its reason."""
+    context.phase = phase
     mesh, features = context.setup.mesh, context.setup.features
     todo: list[tuple[str, Callable[[], list[Proof]]]] = []
     if mesh is None:
-        todo.append(("no proxy in the path", lambda: _no_proxy(context, phase)))
+        todo.append(("no proxy in the path", partial(_no_proxy, context)))
     else:
-        todo += [
-            (name, partial(MAKERS[name], context, phase, expect))
-            for name, expect in applicable_proofs(context.setup)[0]
-        ]
+        todo += [(name, partial(MAKERS[name], context, expect)) for name, expect in applicable_proofs(context.setup)[0]]
         counters = {c.name: c for c in (*mesh.counters, *(c for f in features for c in f.counters))}
-        counters |= {c.name: c for c in _policy_counters(context)}
+        if context.rendered.policy_counter is not None:
+            pods = "waypoint" if mesh.waypoints else "app"
+            decisions = Counter("decisions of the policy servers", pods, *context.rendered.policy_counter)
+            counters[decisions.name] = decisions
         for name, counter in counters.items():
             if counter.pods not in context.bare:
-                whole = counters.get(counter.of)
-                todo.append((name, partial(_counter, context, phase, requests, counter, whole)))
+                todo.append((name, partial(_counter, context, requests, counter, counters.get(counter.of))))
         if mesh.declared is not None:
             version = partial(meshversions.prove, mesh, context.pods, context.reported, phase)
             todo.append((f"version {mesh.declared.version}", version))
         lines = [line for feature in features for line in feature.logs if line.pods not in context.bare]
-        todo += [(item.name, partial(_lines, context, phase, requests, item)) for item in lines]
+        todo += [(item.name, partial(_lines, context, requests, item)) for item in lines if phase != "before"]
     proofs: list[Proof] = []
     for name, work in todo:
         try:
             proofs += work()
         except TestbedError as error:
-            proofs.append(Proof(name, phase, False, "an answer", str(error)[:300]))
+            proofs.append(context.proof(name, False, "an answer", str(error)))
     return tuple(proofs)
 
 
@@ -118,95 +129,89 @@ def applicable_proofs(setup: Setup) -> tuple[list[tuple[str, Mapping[str, Any]]]
     return possible, tuple(dict.fromkeys(name for name, _ in expected if not app.gives(PROOFS[name])))
 
 
-def _no_proxy(context: ProofContext, phase: str) -> list[Proof]:
+def _no_proxy(context: ProofContext) -> list[Proof]:
     planned = {str(c["name"]) for o in context.rendered.objects for c in containers(o)}
     there = [(pod["metadata"]["name"], name) for pod in context.workload for name in container_names(pod)]
     injected = [f"{pod}/{name}" for pod, name in there if name not in planned]
-    proofs = [Proof("no proxy container", phase, not injected, "none", ", ".join(injected[:3]) or "none")]
+    proofs = [context.proof("no proxy container", not injected, "none", ", ".join(injected[:3]) or "none")]
     if context.setup.app.headers_path:
-        answer = _echo(context)
+        answer = context.ask(context.setup.app.headers_path)
         seen = ", ".join(match.group(0).strip() for match in _PROXY_HEADERS.finditer(answer.body))
         passed = answer.status == 200 and not seen
-        proofs.append(Proof("no proxy header", phase, passed, "HTTP 200, none", f"{answer.detail}, {seen or 'none'}"))
+        proofs.append(context.proof("no proxy header", passed, "HTTP 200, none", f"{answer.detail}, {seen or 'none'}"))
     return proofs
 
 
-def _proxied(context: ProofContext, phase: str, _expect: Mapping[str, Any]) -> list[Proof]:
+def _proxied(context: ProofContext, _expect: Mapping[str, Any]) -> list[Proof]:
     total = len(context.workload)
     without = [pod["metadata"]["name"] for pod in context.workload if not context.proxied(pod)]
     seen = f"{total - len(without)} of {total}" + (f", not {without[0]}" if without else "")
-    return [Proof("a proxy in every pod", phase, not without and total > 0, f"{total} of {total}", seen)]
+    return [context.proof("a proxy in every pod", not without and total > 0, f"{total} of {total}", seen)]
 
 
-def _one_sided(context: ProofContext, phase: str, _expect: Mapping[str, Any]) -> list[Proof]:
+def _one_sided(context: ProofContext, _expect: Mapping[str, Any]) -> list[Proof]:
     proofs = []
     for part, name in (("app", "the application's"), ("load", "the generators'")):
         pods, bare = context.pods.get(part, ()), part in context.bare
         having = sum(map(context.proxied, pods))
         wanted = 0 if bare else len(pods)
         proof = f"a proxy in {'none' if bare else 'each'} of {name} pods"
-        proofs.append(Proof(proof, phase, having == wanted and bool(pods), f"{wanted} of {len(pods)}", str(having)))
+        proofs.append(context.proof(proof, having == wanted and bool(pods), f"{wanted} of {len(pods)}", str(having)))
     return proofs
 
 
-def _refused(name: str, ask: Callable[[ProofContext, Mapping[str, Any]], probing.Answer]) -> Maker:
-    def make(context: ProofContext, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
+def _access(name: str, ask: Callable[[ProofContext, Mapping[str, Any]], probing.Answer], refused: bool) -> Maker:
+    def make(context: ProofContext, expect: Mapping[str, Any]) -> list[Proof]:
         answer = ask(context, expect)
-        return [Proof(name, phase, answer.refused, "refused", answer.detail)]
+        passed = answer.refused if refused else answer.status == 200
+        return [context.proof(name, passed, "refused" if refused else "let in", answer.detail)]
 
     return make
 
 
-def _let_in(name: str, ask: Callable[[ProofContext, Mapping[str, Any]], probing.Answer]) -> Maker:
-    def make(context: ProofContext, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
-        answer = ask(context, expect)
-        return [Proof(name, phase, answer.status == 200, "let in", answer.detail)]
+def _identity(name: str, present: bool) -> Maker:
+    """Return the proof that the application sees the generator's identity in a header, or does not."""
+    usual = {} if present else {"header": "(?mi)^X-Forwarded-Client-Cert:.*URI="}
+
+    def make(context: ProofContext, expect: Mapping[str, Any]) -> list[Proof]:
+        answer = context.ask(context.setup.app.headers_path)
+        header = re.search(str({**usual, **expect}["header"]), answer.body)
+        seen = header.group(0).strip() if header else f"{answer.detail}, {'no such header' if present else 'none'}"
+        if present:
+            return [context.proof(name, header is not None, "its SPIFFE name", seen)]
+        return [context.proof(name, answer.status == 200 and header is None, "HTTP 200, none", seen)]
 
     return make
 
 
-def _peer_identity(context: ProofContext, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
-    answer = _echo(context)
-    header = re.search(str(expect["header"]), answer.body)
-    seen = header.group(0).strip() if header else f"{answer.detail}, no such header"
-    return [Proof("the generator's identity seen by the app", phase, header is not None, "its SPIFFE name", seen[:300])]
+def _tokens(label: str, policy: bool) -> Maker:
+    """Return the proofs that tokens are checked, by a policy server or the proxy itself."""
+
+    def make(context: ProofContext, expect: Mapping[str, Any]) -> list[Proof]:
+        tokens = context.setup.tokens
+        missing, bad = (tuple(map(int, expect[name])) for name in ("missing", "bad"))
+        if policy and len(bad) > 1:
+            missing = (*missing, 401)
+        cases = token_cases(tokens, missing, bad, audience=(401, 403))
+        return [_status(context, label, case) for case in (*cases, *([forbidden_method(tokens)] if policy else []))]
+
+    return make
 
 
-def _no_peer_identity(context: ProofContext, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
-    answer = _echo(context)
-    header = re.search(str(expect.get("header", "(?mi)^X-Forwarded-Client-Cert:.*URI=")), answer.body)
-    passed = answer.status == 200 and header is None
-    seen = header.group(0).strip() if header else f"{answer.detail}, none"
-    return [Proof("no identity between the proxies", phase, passed, "HTTP 200, none", seen[:300])]
+def _on_path(name: str) -> Maker:
+    """Return the proof that requests to the expected path are denied, or allowed."""
+
+    def make(context: ProofContext, expect: Mapping[str, Any]) -> list[Proof]:
+        path, answers = str(expect["path"]), tuple(map(int, expect["denied"])) if name == "denied" else (200,)
+        return [_status(context, path, Case(name, context.rendered.target.headers, answers), path)]
+
+    return make
 
 
-def _codes(expect: Mapping[str, Any], name: str) -> tuple[int, ...]:
-    return tuple(map(int, expect[name]))
-
-
-def _jwt(context: ProofContext, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
-    assert context.setup.tokens is not None
-    cases = token_cases(context.setup.tokens, _codes(expect, "missing"), _codes(expect, "bad"), audience=(401, 403))
-    return [_status(context, phase, "JWT", case) for case in cases]
-
-
-def _opa(context: ProofContext, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
-    assert context.setup.tokens is not None
-    bad = _codes(expect, "bad")
-    missing = (*_codes(expect, "missing"), *([401] if len(bad) > 1 else []))
-    cases = token_cases(context.setup.tokens, missing, bad, audience=(401, 403))
-    return [_status(context, phase, "OPA", case) for case in (*cases, forbidden_method(context.setup.tokens))]
-
-
-def _denied(context: ProofContext, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
-    path = str(expect["path"])
-    case = Case("denied", context.rendered.target.headers, _codes(expect, "denied"))
-    return [_status(context, phase, path, case, path)]
-
-
-def _allowed(context: ProofContext, phase: str, expect: Mapping[str, Any]) -> list[Proof]:
-    path = str(expect["path"])
-    return [_status(context, phase, path, Case("allowed", context.rendered.target.headers, (200,)), path)]
+def _status(context: ProofContext, label: str, case: Case, path: str = "") -> Proof:
+    answer = context.ask(path, case)
+    expected = "HTTP " + " or ".join(str(code) for code in dict.fromkeys(case.answers))
+    return context.proof(f"{label} {case.name}", answer.status in case.answers, expected, answer.detail)
 
 
 def _outside(context: ProofContext, _expect: Mapping[str, Any]) -> probing.Answer:
@@ -225,61 +230,36 @@ def _beyond(context: ProofContext, expect: Mapping[str, Any]) -> probing.Answer:
     return probing.request(context.cluster, context.load, f"http://{host}:{rest}", context.rendered.target.headers)
 
 
-def _echo(context: ProofContext) -> probing.Answer:
-    url = context.rendered.inside + context.setup.app.headers_path
-    return probing.request(context.cluster, context.load, url, context.rendered.target.headers)
-
-
 MAKERS: dict[str, Maker] = {
     "one-sided": _one_sided,
     "proxied": _proxied,
-    "plaintext-refused": _refused("plaintext from outside the mesh refused", _outside),
-    "plaintext-accepted": _let_in("plaintext from outside the mesh accepted", _outside),
-    "peer-identity": _peer_identity,
-    "no-peer-identity": _no_peer_identity,
-    "jwt": _jwt,
-    "opa": _opa,
-    "denied": _denied,
-    "allowed": _allowed,
+    "plaintext-refused": _access("plaintext from outside the mesh refused", _outside, refused=True),
+    "plaintext-accepted": _access("plaintext from outside the mesh accepted", _outside, refused=False),
+    "peer-identity": _identity("the generator's identity seen by the app", present=True),
+    "no-peer-identity": _identity("no identity between the proxies", present=False),
+    "jwt": _tokens("JWT", policy=False),
+    "opa": _tokens("OPA", policy=True),
+    "denied": _on_path("denied"),
+    "allowed": _on_path("allowed"),
     # A proxy that does not know a service sends plain text to it, which the service's own proxy refuses.
-    "scoped": _refused("a tier that is not called is unknown to the proxy", _beyond),
-    "unscoped": _let_in("a tier that is not called is known to the proxy", _beyond),
+    "scoped": _access("a tier that is not called is unknown to the proxy", _beyond, refused=True),
+    "unscoped": _access("a tier that is not called is known to the proxy", _beyond, refused=False),
 }
 
 
-def _status(context: ProofContext, phase: str, label: str, case: Case, path: str = "") -> Proof:
-    url = context.rendered.inside + (path or context.setup.app.path)
-    answer = probing.request(context.cluster, context.load, url, case.headers, case.method)
-    expected = "HTTP " + " or ".join(str(code) for code in dict.fromkeys(case.answers))
-    return Proof(f"{label} {case.name}", phase, answer.status in case.answers, expected, answer.detail)
-
-
-def _policy_counters(context: ProofContext) -> list[Counter]:
-    """Return the counter of the policy servers' decisions, read on their pods."""
-    if context.rendered.policy_counter is None:
-        return []  # no policy server in this treatment
-    url, pattern = context.rendered.policy_counter
-    mesh = context.setup.mesh
-    pods = "waypoint" if mesh is not None and mesh.waypoints else "app"
-    return [Counter("decisions of the policy servers", pods, url, pattern)]
-
-
-def _counter(
-    context: ProofContext, phase: str, requests: int, counter: Counter, whole: Counter | None = None
-) -> list[Proof]:
-    read = partial(_read, context, counter)
-    if phase == "before":
-        context.before[counter.name] = read()
+def _counter(context: ProofContext, requests: int, counter: Counter, whole: Counter | None) -> list[Proof]:
+    if context.phase == "before":
+        context.before[counter.name] = _read(context, counter)
         return []
     if whole is not None:
-        return [_share(context, phase, counter, whole)]
+        return [_share(context, counter, whole)]
     load = context.setup.load
     sent = requests * max(1, load.payload_bytes if load.protocol == "tcp" else 0)
     expected = {"requests": float(sent), "some": 1.0, "none": 0.0}[counter.growth]
-    value = probing.grown(read, context.before.get(counter.name, 0.0), expected)
+    value = probing.grown(partial(_read, context, counter), context.before.get(counter.name, 0.0), expected)
     if counter.growth == "none":
-        return [Proof(counter.name, phase, value == 0, "0", f"{value:g}")]
-    return [Proof(counter.name, phase, value >= expected > 0, f"at least {expected:g}", f"{value:g}")]
+        return [context.proof(counter.name, value == 0, "0", f"{value:g}")]
+    return [context.proof(counter.name, value >= expected > 0, f"at least {expected:g}", f"{value:g}")]
 
 
 def _read(context: ProofContext, counter: Counter) -> float:
@@ -287,17 +267,15 @@ def _read(context: ProofContext, counter: Counter) -> float:
     return probing.total(context.cluster, context.probe, addresses, counter.url, counter.pattern)
 
 
-def _share(context: ProofContext, phase: str, counter: Counter, whole: Counter) -> Proof:
+def _share(context: ProofContext, counter: Counter, whole: Counter) -> Proof:
     def judged() -> Proof:
         part, total = (int(_read(context, c) - context.before.get(c.name, 0.0)) for c in (counter, whole))
-        return proving.proof(counter.name, phase, part, total, counter.percent)
+        return proving.proof(counter.name, context.phase, part, total, counter.percent)
 
     return waiting.until(judged, _LOG_PATIENCE_S, 0.5, lambda proof: proof.passed)
 
 
-def _lines(context: ProofContext, phase: str, requests: int, lines: Lines) -> list[Proof]:
-    if phase == "before":
-        return []
+def _lines(context: ProofContext, requests: int, lines: Lines) -> list[Proof]:
     expected = min(requests, _MOST_LINES)
 
     def read() -> float:
@@ -308,4 +286,4 @@ def _lines(context: ProofContext, phase: str, requests: int, lines: Lines) -> li
         return matching
 
     count = int(probing.grown(read, 0, expected, _LOG_PATIENCE_S))
-    return [Proof(lines.name, phase, count >= expected > 0, f"at least {expected} lines", f"{count} lines")]
+    return [context.proof(lines.name, count >= expected > 0, f"at least {expected} lines", f"{count} lines")]

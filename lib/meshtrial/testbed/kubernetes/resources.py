@@ -27,7 +27,7 @@ from meshtrial.testbed.kubernetes import placement
 from meshtrial.testbed.kubernetes.client import Cluster, Json
 from meshtrial.testbed.kubernetes.manifests import NOTE
 from meshtrial.testbed.kubernetes.meshdata import Mesh
-from meshtrial.testbed.kubernetes.pods import container_names
+from meshtrial.testbed.kubernetes.pods import PART, container_names, label
 from meshtrial.typed import SHAPE_ERRORS
 
 # --- what kubelets say ------------------------------------------------------------------------------------------------
@@ -49,6 +49,7 @@ class ContainerSample:
     at: float  # the kubelet's own clock, seconds since 1970
     cpu_s: float  # since the container started
     memory_bytes: int | None  # working set: what the kubelet evicts by and ``kubectl top`` shows
+    throttled_s: float | None = None  # by CFS; None without a CPU limit, and in the summary
 
 
 @dataclass(frozen=True)
@@ -92,11 +93,8 @@ def parse_node(data: Mapping[str, Any]) -> NodeSample | None:
         return None
 
 
-def parse_cadvisor(text: str) -> tuple[dict[Key, ContainerSample], dict[Key, float]]:
-    """Return the containers of ``/metrics/cadvisor``, and their seconds under CFS throttling.
-
-    A container without a CPU limit cannot be throttled; it has no such series and is left out there.
-    """
+def parse_cadvisor(text: str) -> dict[Key, ContainerSample]:
+    """Return the containers of ``/metrics/cadvisor``."""
     values: dict[str, dict[Key, tuple[float, float]]] = {_CPU: {}, _MEMORY: {}, _THROTTLED: {}}
     for match in _LINE.finditer(text):
         labels = dict(_LABEL.findall(match["labels"]))
@@ -107,16 +105,16 @@ def parse_cadvisor(text: str) -> tuple[dict[Key, ContainerSample], dict[Key, flo
             reading = (float(match["ms"] or 0) / 1e3, float(match["value"]))
         except (ValueError, OverflowError):
             continue
-        if not all(map(math.isfinite, reading)):
-            continue
-        # A restarted container may be listed twice for a while: the later reading is that of the running one.
-        values[match["name"]][key] = max(values[match["name"]].get(key, (0.0, 0.0)), reading)
-    samples = {
-        key: ContainerSample(at, cpu_s, int(values[_MEMORY][key][1]) if key in values[_MEMORY] else None)
-        for key, (at, cpu_s) in values[_CPU].items()
-        if at > 0
-    }
-    return samples, {key: value for key, (_, value) in values[_THROTTLED].items()}
+        if all(map(math.isfinite, reading)):
+            # A restarted container may be listed twice for a while: the later reading is that of the running one.
+            values[match["name"]][key] = max(values[match["name"]].get(key, (0.0, 0.0)), reading)
+    samples = {}
+    for key, (at, cpu_s) in values[_CPU].items():
+        if at > 0:
+            _, memory = values[_MEMORY].get(key, (0.0, None))
+            _, throttled_s = values[_THROTTLED].get(key, (0.0, None))
+            samples[key] = ContainerSample(at, cpu_s, None if memory is None else int(memory), throttled_s)
+    return samples
 
 
 def parse_time(text: str) -> float:
@@ -142,51 +140,48 @@ class MonitoredContainer:
     role: str
 
 
-@dataclass(frozen=True)
-class Pods:
-    """The pods of a deployment, and those of its mesh."""
-
-    workload: Sequence[Json]
-    agents: Mapping[str, Sequence[Json]]
-    control_plane: Mapping[str, Sequence[Json]]
-    waypoints: Sequence[Json] = ()
-
-
-def parts_of(pods: Pods, mesh: Mesh | None) -> tuple[MonitoredContainer, ...]:
+def parts_of(
+    mesh: Mesh | None,
+    workload: Sequence[Json],
+    waypoints: Sequence[Json],
+    agents: Mapping[str, Sequence[Json]],
+    control_plane: Mapping[str, Sequence[Json]],
+) -> tuple[MonitoredContainer, ...]:
     """Return every container with its component and role, except the load generator's, which measures itself."""
     parts: list[MonitoredContainer] = []
-    for pod in pods.workload:
-        labels = pod["metadata"].get("labels") or {}
-        part, component = labels.get(f"{NOTE}part", "app"), labels.get(f"{NOTE}component", "app")
+
+    def add(pod: Json, container: str, component: str, role: str) -> None:
+        metadata = pod["metadata"]
+        key = (metadata["namespace"], metadata["name"], container)
+        parts.append(MonitoredContainer(key, str(pod["spec"].get("nodeName", "")), component, role))
+
+    proxies, policies = (mesh.proxy_containers, mesh.policy_containers) if mesh is not None else ((), ())
+    for pod in workload:
+        part, component = label(pod, PART) or "app", label(pod, f"{NOTE}component") or "app"
         for name in container_names(pod):
-            if mesh is not None and name in mesh.proxy_containers:
-                parts.append(_part(pod, name, f"{component} sidecar", "data plane"))
-            elif mesh is not None and name in mesh.policy_containers:
-                parts.append(_part(pod, name, f"{component} {name}", "policy"))
+            if name in proxies:
+                add(pod, name, f"{component} sidecar", "data plane")
+            elif name in policies:
+                add(pod, name, f"{component} {name}", "policy")
             elif part == "collector":
-                parts.append(_part(pod, name, part, part))
+                add(pod, name, part, part)
             elif part != "load":
-                parts.append(_part(pod, name, component, "app"))
-    for pod in pods.waypoints:
+                add(pod, name, component, "app")
+    for pod in waypoints:
         for name in container_names(pod):
-            if mesh is not None and name in mesh.policy_containers:
-                parts.append(_part(pod, name, f"waypoint {name}", "policy"))
-            else:
-                parts.append(_part(pod, name, "waypoint", "data plane"))
+            policy = name in policies
+            add(pod, name, f"waypoint {name}" if policy else "waypoint", "policy" if policy else "data plane")
     # An agent works for the pods of its own node: agents of other nodes are not on the path.
-    nodes = {pod["spec"].get("nodeName") for pod in [*pods.workload, *pods.waypoints]}
-    for component, members in pods.agents.items():
-        here = [pod for pod in members if pod["spec"].get("nodeName") in nodes]
-        parts += [_part(pod, name, component, "data plane") for pod in here for name in container_names(pod)]
-    for component, members in pods.control_plane.items():
-        parts += [_part(pod, name, component, "control plane") for pod in members for name in container_names(pod)]
+    nodes = {pod["spec"].get("nodeName") for pod in [*workload, *waypoints]}
+    for component, members in agents.items():
+        for pod in members:
+            for name in container_names(pod) if pod["spec"].get("nodeName") in nodes else ():
+                add(pod, name, component, "data plane")
+    for component, members in control_plane.items():
+        for pod in members:
+            for name in container_names(pod):
+                add(pod, name, component, "control plane")
     return tuple(parts)
-
-
-def _part(pod: Json, container: str, component: str, role: str) -> MonitoredContainer:
-    metadata = pod["metadata"]
-    key = (metadata["namespace"], metadata["name"], container)
-    return MonitoredContainer(key, str(pod["spec"].get("nodeName", "")), component, role)
 
 
 @dataclass(frozen=True)
@@ -194,7 +189,6 @@ class Reading:
     """The reports of some nodes' kubelets at one moment, and the nodes that did not answer."""
 
     samples: Mapping[Key, ContainerSample]
-    throttled: Mapping[Key, float]
     silent: tuple[str, ...] = ()
     no_throttling: tuple[str, ...] = ()
 
@@ -203,28 +197,22 @@ def read_nodes(cluster: Cluster, nodes: Iterable[str]) -> Reading:
     """Read the kubelets of these nodes."""
     names = sorted(set(nodes))
 
-    def ask(node: str) -> tuple[dict[Key, ContainerSample] | None, dict[Key, float] | None]:
-        try:
-            samples, throttled = parse_cadvisor(cluster.kubelet(node, "/metrics/cadvisor"))
-        except TestbedError:
-            samples, throttled = {}, None
-        if samples:
-            return samples, throttled
-        try:
-            return parse_summary(json.loads(cluster.kubelet(node, "/stats/summary"))), None
-        except (TestbedError, ValueError):
-            return None, None
+    def ask(node: str) -> tuple[dict[Key, ContainerSample] | None, bool]:
+        """Return what a kubelet reports, and whether that is cAdvisor's text."""
+        with contextlib.suppress(TestbedError):
+            if samples := parse_cadvisor(cluster.kubelet(node, "/metrics/cadvisor")):
+                return samples, True
+        with contextlib.suppress(TestbedError, ValueError):
+            return parse_summary(json.loads(cluster.kubelet(node, "/stats/summary"))), False
+        return None, False
 
     with ThreadPoolExecutor(max_workers=8) as pool:
         answers = dict(zip(names, pool.map(ask, names), strict=True))
     samples: dict[Key, ContainerSample] = {}
-    throttled: dict[Key, float] = {}
-    for read, more in answers.values():
-        samples.update(read or {})
-        throttled.update(more or {})
+    for read, _ in answers.values():
+        samples |= read or {}
     silent = tuple(node for node, (read, _) in answers.items() if read is None)
-    without = tuple(node for node, (read, more) in answers.items() if read is not None and more is None)
-    return Reading(samples, throttled, silent, without)
+    return Reading(samples, silent, tuple(n for n, (_, whole) in answers.items() if not whole and n not in silent))
 
 
 class Meter:
@@ -235,7 +223,7 @@ class Meter:
         cluster: Cluster,
         parts: Sequence[MonitoredContainer],
         patience_s: float,
-        read: Callable[..., Reading] = read_nodes,
+        read: Callable[[Cluster, Iterable[str]], Reading] = read_nodes,
     ) -> None:
         self._cluster = cluster
         self._parts = parts
@@ -254,57 +242,36 @@ class Meter:
         edge, and a sum without a container would be too small.
         """
         nodes = [part.node for part in self._parts]
-        first = self._read(self._cluster, nodes)
+        first = self._read(self._cluster, nodes).samples
         samples: dict[Key, ContainerSample] = {}
-        throttled: dict[Key, float] = {}
 
         def read_again() -> Reading:
             reading = self._read(self._cluster, nodes)
-            for part in self._parts:
+            for key in [part.key for part in self._parts if part.key in reading.samples]:
                 # The first new reading of each container counts: a later one is further from the load's edge.
-                if part.key not in samples and _newer(first.samples.get(part.key), reading.samples.get(part.key)):
-                    samples[part.key] = reading.samples[part.key]
-                    if part.key in reading.throttled:
-                        throttled[part.key] = reading.throttled[part.key]
+                if key not in samples and (key not in first or reading.samples[key].at > first[key].at):
+                    samples[key] = reading.samples[key]
             return reading
 
-        parts = {part.key for part in self._parts}
-        reading = waiting.until(read_again, self._patience_s, _EVERY_S, lambda _: parts <= set(samples))
-        stale = [part for part in self._parts if part.key not in samples]
-        self._note_missing(stale, reading)
-        self._check(samples)
-        self.windows.append(self._window(samples))
-        return self._sum(samples, throttled)
-
-    def _sum(self, samples: Mapping[Key, ContainerSample], throttled: Mapping[Key, float]) -> dict[str, ComponentUsage]:
-        usage: dict[str, ComponentUsage] = {}
-        for component in dict.fromkeys(part.component for part in self._parts):
-            parts = [p for p in self._parts if p.component == component and p.key in samples]
-            if not parts:
-                continue
-            read = [samples[p.key] for p in parts]
-            memory = [s.memory_bytes for s in read]
-            throttling = [throttled[p.key] for p in parts if p.key in throttled]
-            usage[component] = ComponentUsage(
-                component,
-                parts[0].role,
-                window_s=sum(s.at for s in read) / len(read),
-                cpu_s=sum(s.cpu_s for s in read),
-                pss_bytes=None if None in memory else sum(m for m in memory if m is not None),
-                throttled_s=sum(throttling) if throttling else None,
-                count=len(parts),
-                largest_bytes=max((m for m in memory if m is not None), default=None),
-            )
-        return usage
-
-    def _check(self, samples: Mapping[Key, ContainerSample]) -> None:
-        for part in self._parts:
-            sample = samples.get(part.key)
-            if sample is None:
-                continue
-            if sample.cpu_s < self._last.get(part.key, 0.0):
+        reading = waiting.until(
+            read_again, self._patience_s, _EVERY_S, lambda _: all(part.key in samples for part in self._parts)
+        )
+        read = [part for part in self._parts if part.key in samples]
+        self._note_missing([part for part in self._parts if part not in read], reading)
+        for part in read:
+            if samples[part.key].cpu_s < self._last.get(part.key, 0.0):
                 raise TestbedError(f"container {'/'.join(part.key)} was restarted during the run: its CPU counter fell")
-            self._last[part.key] = sample.cpu_s
+            self._last[part.key] = samples[part.key].cpu_s
+        times: dict[str, list[float]] = {}
+        components: dict[str, list[MonitoredContainer]] = {}
+        for part in read:
+            times.setdefault(part.node, []).append(samples[part.key].at)
+            components.setdefault(part.component, []).append(part)
+        self.windows.append({node: {"first_unix_s": min(at), "last_unix_s": max(at)} for node, at in times.items()})
+        return {
+            name: _summed(name, parts[0].role, [samples[part.key] for part in parts])
+            for name, parts in components.items()
+        }
 
     def _note_missing(self, stale: Sequence[MonitoredContainer], reading: Reading) -> None:
         lines = [
@@ -322,17 +289,20 @@ class Meter:
             )
         self.notes += [line for line in lines if line not in self.notes]
 
-    def _window(self, samples: Mapping[Key, ContainerSample]) -> dict[str, Any]:
-        window: dict[str, Any] = {}
-        for node in dict.fromkeys(part.node for part in self._parts):
-            times = [samples[p.key].at for p in self._parts if p.node == node and p.key in samples]
-            if times:
-                window[node] = {"first_unix_s": min(times), "last_unix_s": max(times)}
-        return window
 
-
-def _newer(before: ContainerSample | None, after: ContainerSample | None) -> bool:
-    return after is not None and (before is None or after.at > before.at)
+def _summed(component: str, role: str, samples: Sequence[ContainerSample]) -> ComponentUsage:
+    memory = [s.memory_bytes for s in samples if s.memory_bytes is not None]
+    throttled = [s.throttled_s for s in samples if s.throttled_s is not None]
+    return ComponentUsage(
+        component,
+        role,
+        window_s=sum(s.at for s in samples) / len(samples),
+        cpu_s=sum(s.cpu_s for s in samples),
+        pss_bytes=sum(memory) if len(memory) == len(samples) else None,
+        throttled_s=sum(throttled) if throttled else None,
+        count=len(samples),
+        largest_bytes=max(memory, default=None),
+    )
 
 
 class NodeWatch:

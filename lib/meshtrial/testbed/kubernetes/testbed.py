@@ -30,23 +30,21 @@ from meshtrial.testbed.kubernetes.apply import (
     Applier,
     Owner,
     clean_command,
-    delete_namespace,
     is_borrowed,
     label,
 )
 from meshtrial.testbed.kubernetes.apps import read_app
-from meshtrial.testbed.kubernetes.charts import Charts
 from meshtrial.testbed.kubernetes.cleanup import clean_cluster, mesh_of, owned_namespaces
-from meshtrial.testbed.kubernetes.client import Cluster
+from meshtrial.testbed.kubernetes.client import Cluster, Json
 from meshtrial.testbed.kubernetes.deployment import KubernetesDeployment, restartable
 from meshtrial.testbed.kubernetes.manifests import cpu_millis
-from meshtrial.testbed.kubernetes.meshdata import EVERYTHING, Mesh
-from meshtrial.testbed.kubernetes.meshes import MeshInstaller, MeshPolicy
-from meshtrial.testbed.kubernetes.meshread import find_meshes
+from meshtrial.testbed.kubernetes.meshdata import EVERYTHING, Mesh, find_meshes
+from meshtrial.testbed.kubernetes.meshes import MeshInstaller
 from meshtrial.testbed.kubernetes.options import KubernetesOptions
-from meshtrial.testbed.kubernetes.placement import BlockNodes, FreeResources, NodeAssignment
+from meshtrial.testbed.kubernetes.placement import BlockNodes, FreeResources
 from meshtrial.testbed.kubernetes.resources import NodeWatch, describe
 from meshtrial.testbed.kubernetes.session import DURATION_S, Session, running_sessions
+from meshtrial.testbed.kubernetes.workload import NodeAssignment, Setup
 
 # For a Lease that was renewed just before its session died, and for clocks that are read a moment apart.
 _AFTER_LEASE_S = 20.0
@@ -74,23 +72,25 @@ class PendingGroup:
 class KubernetesTestbed:
     """Implements :class:`meshtrial.testbed.base.Testbed` on a cluster, from a study's options.
 
-    ``owner_id`` is the owner of the earlier session of a study that is resumed; empty for a new study.
+    ``owner_id`` is the owner of the earlier session of a study that is resumed, which so finds its own objects; empty
+    for a new study.
     """
 
     __test__ = False
     name = "kubernetes"
 
-    def __init__(self, options: Mapping[str, Any] | None = None, owner_id: str = "") -> None:
+    def __init__(self, options: Mapping[str, Any] | None = None, owner_id: str = "", study: str = "study") -> None:
         self.options = KubernetesOptions.read(options or {})
         self._systems = systems_of(options or {})
         self.meshes = find_meshes(self.options)
         self.cluster = Cluster(self.options.kubeconfig, self.options.context, self.options.api_patience_s)
-        self.charts = Charts(self.options)
         self._resuming = bool(owner_id)
-        self._use(Owner("study", owner_id) if owner_id else Owner("study"))
-        self._block = ""  # of the deployments that were last made ready
+        owner = Owner(study, owner_id) if owner_id else Owner(study)
+        self.applier = Applier(self.cluster, owner, self.options.pull_secrets)
+        self.installer = MeshInstaller(self.cluster, self.options, self.applier)
+        self.namespace = self.options.namespace or f"meshtrial-{label(study)}"
+        self.session = Session(self.applier, self.options, f"{self.namespace}-probe")
         self._block_nodes = BlockNodes(self.cluster, self.options)
-        self._mesh_policy = MeshPolicy(self.options)
         self._kept: dict[str, KubernetesDeployment] = {}
         self._last: KubernetesDeployment | None = None
         self._nodes = NodeWatch(self.cluster)
@@ -100,12 +100,6 @@ class KubernetesTestbed:
         self.next = PendingGroup()
         atexit.register(self.close)
 
-    def _use(self, owner: Owner) -> None:
-        self.applier = Applier(self.cluster, owner, self.options.pull_secrets)
-        self.installer = MeshInstaller(self.cluster, self.options, self.applier, self.charts)
-        self.namespace = self.options.namespace or f"meshtrial-{label(owner.study)}"
-        self.session = Session(self.applier, self.options, f"{self.namespace}-probe")
-
     def recover(self, study: Study, tell: Callable[[str], None]) -> None:
         """Remove what an earlier session of this study left, once its Lease has expired.
 
@@ -113,7 +107,6 @@ class KubernetesTestbed:
         """
         if not self._resuming:
             return
-        self._use_for(study)
         owner = self.applier.owner.id
         patience_s = DURATION_S + _AFTER_LEASE_S
         alive = waiting.until(lambda: running_sessions(self.cluster).get(owner), patience_s, 2.0, lambda line: not line)
@@ -125,15 +118,9 @@ class KubernetesTestbed:
         if cleaned.removed:
             tell(f"removed what an earlier session left: {', '.join(cleaned.removed)}")
 
-    def _use_for(self, study: Study) -> None:
-        if study.name != self.applier.owner.study and not self.session.begun:
-            # The id stays, so that a study that is resumed after a crash finds its own objects.
-            self._use(replace(self.applier.owner, study=study.name))
-
     def preflight(self, study: Study) -> tuple[str, ...]:
         """Return what is missing for this study: rights, nodes, room, names, programs, CRDs, metrics."""
         self._growing = study.order == "growing"
-        self._use_for(study)
         for treatment in study.treatments:
             self._require_restartable(treatment, self.mesh_for(treatment))
         try:
@@ -163,17 +150,10 @@ class KubernetesTestbed:
         together = self.together(study.treatments) if study.take_turns(largest) else [[t] for t in study.treatments]
         problems += preflight.borrowed_problems(borrowed, max(map(len, together)))
         if preflight.pods_have_ipv6(self.cluster):
-            tokens = make_tokens()
-            problems += preflight.ipv4_problems(
-                [
-                    self._render(t, largest, t.app or study.app, self.namespace, tokens, NodeAssignment())
-                    for t in study.treatments
-                ]
-            )
+            problems += preflight.ipv4_problems(self._planned(study.treatments, largest, study.app))
         for group in together if not unplaced else ():
             anywhere = Block("", np.random.default_rng(0))
-            _, lines = self._plan_placement(group, largest, study.app, anywhere, FreeResources())
-            problems += lines
+            problems += self._block_nodes.assign(self._planned(group, largest, study.app), anywhere, FreeResources())[1]
         if nodes and not self._nodes.read([nodes[0].name]):
             problems.append(
                 f"node {nodes[0].name}: its kubelet's metrics cannot be read; no CPU or memory without them"
@@ -182,26 +162,23 @@ class KubernetesTestbed:
 
     def environment(self) -> dict[str, Any]:
         """Return cluster, nodes, versions and every option."""
+        cluster_id = None  # the uid of its oldest namespace, which identifies a cluster whatever its context is called
+        with contextlib.suppress(TestbedError):
+            cluster_id = str(self.cluster.get("/api/v1/namespaces/kube-system")["metadata"]["uid"])
         record: dict[str, Any] = {
             "backend": self.name,
             "context": self.cluster.context,
-            "cluster": self._cluster_id(),
+            "cluster": cluster_id,
             "kubernetes": self.cluster.get("/version").get("gitVersion"),
             "nodes": [describe(item) for item in self.cluster.items("/api/v1/nodes")],
             "meshes": {name: mesh.version for name, mesh in self.meshes.items()},
-            "charts": self.charts.record(),
+            "charts": self.installer.charts.record(),
             "options": json.loads(json.dumps(self.options.echo())),
             "owner": self.applier.owner.id,
         }
         with contextlib.suppress(MeshtrialError):
             record["helm"] = helm.version(self.options)
         return record
-
-    def _cluster_id(self) -> str | None:
-        """Return the uid of its oldest namespace, which identifies a cluster whatever its context is called."""
-        with contextlib.suppress(TestbedError):
-            return str(self.cluster.get("/api/v1/namespaces/kube-system")["metadata"]["uid"])
-        return None
 
     def before_run(self) -> dict[str, float]:
         """Return the idle share of the nodes over the last interval of the kubelets."""
@@ -231,18 +208,19 @@ class KubernetesTestbed:
 
     def together(self, treatments: Sequence[Treatment]) -> list[list[Treatment]]:
         """Return groups of treatments whose deployments may be concurrent."""
+
+        def concurrent(one: Treatment, other: Treatment) -> bool:
+            return self.installer.concurrent(self.mesh_for(one), one, self.mesh_for(other), other)
+
         groups: list[list[Treatment]] = []
         for treatment in treatments:
-            fitting = (group for group in groups if all(self._are_concurrent(treatment, other) for other in group))
+            fitting = (group for group in groups if all(concurrent(treatment, other) for other in group))
             group = next(fitting, None)
             if group is None:
                 groups.append([treatment])
             else:
                 group.append(treatment)
         return groups
-
-    def _are_concurrent(self, one: Treatment, other: Treatment) -> bool:
-        return self._mesh_policy.concurrent(self.mesh_for(one), one, self.mesh_for(other), other)
 
     def make_ready(self, treatments: Sequence[Treatment], load: Load, app: str, block: Block) -> None:
         """Choose the nodes, check that there is room, and start the installation of the meshes.
@@ -254,55 +232,56 @@ class KubernetesTestbed:
         self.session.hold()
         self.session.forget_lost_probe()
         self.session.probe_pod()
-        new_block = not block.name or block.name != self._block
-        self._block = block.name
+        new_block = self._block_nodes.begin(block)
         # A deployment that grows keeps its nodes and its mesh.
         self.next = replace(self.next, treatments=list(treatments), namespaces=set())
-        if any(self._can_grow(treatment, load) for treatment in treatments):
+        if any(
+            self._smaller(treatment, load) and not self._why_broken(self.mesh_for(treatment))
+            for treatment in treatments
+        ):
             return
         self._remove_kept(new_block, [self._key(t, load, t.app or app) for t in treatments])
         self.next.alone = len(treatments) == 1
         meshes = {m.name: m for m in map(self.mesh_for, treatments) if m is not None}
-        reinstalls = self._mesh_policy.reinstalls(new_block)
-        installed = self.installer.installed
+        reinstalls, installed = self.installer.reinstalls(new_block), self.installer.installed
         coming = [n for n, mesh in meshes.items() if not mesh.reference and (reinstalls or n not in installed)]
-        spare = sum((_MESH_ROOM for _ in coming), FreeResources())
-        self.next.nodes, problems = self._plan_placement(treatments, load, app, block, spare)
-        tight = block.drawn is not None and bool(problems)
+        new = [t for t in treatments if self._key(t, load, t.app or app) not in self._kept]
+        planned = self._planned(new, load, app) if new else []
+
+        def place(spare: FreeResources) -> list[str]:
+            """Assign the nodes, and return why the deployments do not fit if this is left on each node."""
+            problems: list[str] = []
+            if planned:
+                self.next.nodes, problems = self._block_nodes.assign(planned, block, spare)
+            return problems
+
+        def require_placement() -> None:
+            if problems := place(FreeResources()):
+                raise TestbedError("; ".join(problems))
+
+        tight = bool(place(sum((_MESH_ROOM for _ in coming), FreeResources()))) and block.drawn is not None
         if tight:
-            self._require_placement(treatments, load, app, block)
-        self.next.cleared = self._installing.submit(self.remove_meshes, tuple(meshes.values()), new_block)
-        self.next.installs = {name: self._installing.submit(self._install, mesh) for name, mesh in meshes.items()}
+            require_placement()
+        cleared = self._installing.submit(self.remove_meshes, tuple(meshes.values()), new_block)
+        self.next.cleared = cleared
+        self.next.installs = {n: self._installing.submit(self._install, mesh, cleared) for n, mesh in meshes.items()}
         if tight and coming:
             # Only an installed mesh shows which nodes its pods use; the rest may be too small.
             for install in self.next.installs.values():
                 install.exception()  # its own deployments raise it
-            self._require_placement(treatments, load, app, block)
+            require_placement()
 
-    def _require_placement(self, treatments: Sequence[Treatment], load: Load, app: str, block: Block) -> None:
-        self.next.nodes, problems = self._plan_placement(treatments, load, app, block, FreeResources())
-        if problems:
-            raise TestbedError("; ".join(problems))
+    def _install(self, mesh: Mesh, cleared: Future[None]) -> tuple[bool, str]:
+        """Return whether a mesh was installed now, and why an installed one had to be replaced.
 
-    def _install(self, mesh: Mesh) -> tuple[bool, str]:
-        """Return whether a mesh was installed now, and why an installed one had to be replaced."""
-        self.next.wait_cleared()
+        ``cleared`` is the removal of its own group: that of the next group waits for this installation.
+        """
+        cleared.result()
         because = self.remove_broken(mesh)
         if not mesh.reference and mesh.name in self.installer.installed:
             return False, because
         self.installer.install(mesh)
         return mesh.name in self.installer.installed, because
-
-    def _plan_placement(
-        self, treatments: Sequence[Treatment], load: Load, app: str, block: Block, spare: FreeResources
-    ) -> tuple[NodeAssignment, list[str]]:
-        """Return the nodes of concurrent deployments, and why they do not fit if ``spare`` is left on each node."""
-        new = [t for t in treatments if self._key(t, load, t.app or app) not in self._kept]
-        if not new:
-            return self.next.nodes, []
-        tokens = make_tokens()
-        rendered = [self._render(t, load, t.app or app, self.namespace, tokens, NodeAssignment()) for t in new]
-        return self._block_nodes.assign(rendered, block, spare)
 
     def deploy(self, treatment: Treatment, load: Load, app: str) -> KubernetesDeployment:
         """Deploy a treatment as fresh as the policy requires, from the group that was made ready, or alone."""
@@ -310,73 +289,37 @@ class KubernetesTestbed:
             if treatment not in self.next.treatments:
                 self.make_ready([treatment], load, app, Block("", None))
             self.next.treatments.remove(treatment)
-        mesh = self.mesh_for(treatment)
-        app = treatment.app or app
-        grown = self._scale_up(treatment, load, app)
+        mesh, app = self.mesh_for(treatment), treatment.app or app
         reinstalled, because = False, ""
-        if mesh is not None and not grown:
+        grown = self._smaller(treatment, load)
+        if grown is not None:
+            before = grown.setup
+            grown.grow(self._render(treatment, load, app, before.namespace, before.tokens, self.next.nodes))
+        elif mesh is not None:
             reinstalled, because = self.next.installs[mesh.name].result()
         deployment = grown or self._get_or_create(treatment, load, app, mesh)
-        self._wait_for_previous_removal(deployment)
-        # Which meshes are installed is known once the others are removed.
-        policy = self.installer.policy_record(reinstalled, because)
-        if grown:
-            policy["app_reinstall"] = "grown"
-        if mesh is not None and mesh.name in self.installer.installed:
-            deployment.installed_from = self.installer.sources(mesh)
-        deployment.collected.notes["policy"] = policy
-        deployment.collected.fresh = policy.get("app_reinstall", "run") == "run"
-        self._last = deployment
-        return deployment
-
-    def _wait_for_previous_removal(self, deployment: KubernetesDeployment) -> None:
-        """Wait until the last deployments' namespaces and meshes are gone: no removal may be measured."""
         try:
+            # No removal of the last deployments' namespaces and meshes may be measured.
             self.next.wait_cleared()
             self.applier.wait_for_deletions()
         except BaseException:
             with contextlib.suppress(TestbedError):
                 deployment.close()
             raise
-
-    def _get_or_create(self, treatment: Treatment, load: Load, app: str, mesh: Mesh | None) -> KubernetesDeployment:
-        key = self._key(treatment, load, app)
-        kept = self._growing or self.options.app_reinstall != "run"
-        if kept and key in self._kept:
-            deployment = self._kept[key]
-            deployment.refresh()
-        else:
-            deployment = self._create(treatment, load, app, mesh, key, kept)
-            if kept:
-                self._kept[key] = deployment
+        # Which meshes are installed is known once the others are removed.
+        policy = self.installer.policy_record(reinstalled, because) | ({"app_reinstall": "grown"} if grown else {})
+        if mesh is not None:
+            deployment.installed_from = self.installer.sources(mesh)
+        deployment.collected.notes["policy"] = policy
+        deployment.collected.fresh = policy["app_reinstall"] == "run"
+        self._last = deployment
         return deployment
 
-    @staticmethod
-    def _key(treatment: Treatment, load: Load, app: str) -> str:
-        return f"{treatment.name} {load.label} {app}"
-
-    def _can_grow(self, treatment: Treatment, load: Load) -> bool:
-        """Return whether a smaller deployment exists on an intact mesh, and will grow."""
-        mesh = self.mesh_for(treatment)
-        exists = any(
-            deployment.setup.treatment == treatment and deployment.setup.load.replicas < load.replicas
-            for deployment in self._kept.values()
-        )
-        return self._growing and exists and (mesh is None or not self.installer.broken(mesh.name))
-
-    def _scale_up(self, treatment: Treatment, load: Load, app: str) -> KubernetesDeployment | None:
-        """Return the treatment's deployment with more replicas; None where no smaller one exists."""
-        for deployment in tuple(self._kept.values()) if self._growing else ():
-            before = deployment.setup
-            if before.treatment == treatment and before.load.replicas < load.replicas:
-                assert before.tokens is not None
-                deployment.grow(self._render(treatment, load, app, before.namespace, before.tokens, self.next.nodes))
-                return deployment
-        return None
-
-    def _create(
-        self, treatment: Treatment, load: Load, app: str, mesh: Mesh | None, key: str, kept: bool
-    ) -> KubernetesDeployment:
+    def _get_or_create(self, treatment: Treatment, load: Load, app: str, mesh: Mesh | None) -> KubernetesDeployment:
+        key, kept = self._key(treatment, load, app), self._growing or self.options.app_reinstall != "run"
+        if key in self._kept:
+            self._kept[key].refresh()
+            return self._kept[key]
         suffix = f"-{hashlib.sha256(key.encode()).hexdigest()[:6]}" if kept or not self.next.alone else ""
         with self._lock:
             namespace = self.free_name(self.namespace + suffix)
@@ -389,13 +332,29 @@ class KubernetesTestbed:
             deployment.deploy()
         except TestbedError as error:
             raise self.with_mesh(error, mesh) from None
+        if kept:
+            self._kept[key] = deployment
         return deployment
+
+    @staticmethod
+    def _key(treatment: Treatment, load: Load, app: str) -> str:
+        return f"{treatment.name} {load.label} {app}"
+
+    def _smaller(self, treatment: Treatment, load: Load) -> KubernetesDeployment | None:
+        """Return the treatment's deployment that grows to the replicas of this load, if there is one."""
+        for deployment in tuple(self._kept.values()) if self._growing else ():
+            setup = deployment.setup
+            if setup.treatment == treatment and setup.load.replicas < load.replicas:
+                return deployment
+        return None
+
+    def _why_broken(self, mesh: Mesh | None) -> str:
+        return self.installer.broken(mesh.name) if mesh is not None else ""
 
     def with_mesh(self, error: TestbedError, mesh: Mesh | None) -> TestbedError:
         """Return the error, with how the mesh has changed where that may be the cause."""
         with contextlib.suppress(TestbedError):
-            why = self.installer.broken(mesh.name) if mesh is not None and mesh.name in self.installer.installed else ""
-            if why:
+            if why := self._why_broken(mesh):
                 return TestbedError(f"{why}; {error}", error.evidence)
         return error
 
@@ -418,30 +377,13 @@ class KubernetesTestbed:
             return
         self._closed = True
         atexit.unregister(self.close)
-        if self.options.keep or not self._touched:
-            self._release()
-            return
-        self._installing.shutdown(cancel_futures=True)
-        namespaces, self.next = self.next.namespaces | self._own_namespaces(), PendingGroup()
         failures: list[str] = []
-        steps = [self.applier.wait_for_deletions, *(deployment.remove for deployment in self._kept.values())]
-        self._kept.clear()
-        steps += [lambda n=name: self._remove_namespace(n) for name in namespaces]  # type: ignore[misc]
-        steps += [lambda n=name: self.uninstall(n) for name in self.installer.installations]  # type: ignore[misc]
-        # A renewal during the removal would create the Lease again, perhaps in a borrowed namespace.
-        steps += [self.session.stop, self.session.remove]
         try:
-            for step in steps:
-                try:
-                    step()
-                except TestbedError as error:
-                    failures.append(str(error))
-            remaining = owned_namespaces(self.cluster, owner_id=self.applier.owner.id)
-            failures += [f"namespace {item['metadata']['name']} remains" for item in remaining]
-        except TestbedError as error:
-            failures.append(str(error))
+            if self._touched and not self.options.keep:
+                self._remove_everything(failures)
         finally:
-            self._release()
+            self.session.release()
+            self.installer.charts.close()
         if failures:
             hint = clean_command(self.cluster.context, self.applier.owner.study)
             raise TestbedError(
@@ -449,9 +391,35 @@ class KubernetesTestbed:
                 "--cluster-file where it had one"
             )
 
-    def _release(self) -> None:
-        self.session.release()
-        self.charts.close()
+    def _remove_everything(self, failures: list[str]) -> None:
+        def attempt(step: Callable[..., object], *arguments: object) -> None:
+            try:
+                step(*arguments)
+            except TestbedError as error:
+                failures.append(str(error))
+
+        def check() -> None:
+            failures.extend(f"namespace {item['metadata']['name']} remains" for item in self._owned())
+
+        self._installing.shutdown(cancel_futures=True)
+        namespaces, self.next = self.next.namespaces, PendingGroup()
+        with contextlib.suppress(TestbedError):  # also those that could not be removed in time
+            namespaces |= {item["metadata"]["name"] for item in self._owned() if not mesh_of(item)}
+        kept, self._kept = self._kept, {}
+        attempt(self.applier.wait_for_deletions)
+        for deployment in kept.values():
+            attempt(deployment.remove)
+        for name in namespaces - {self.session.namespace}:
+            attempt(self.applier.delete_namespace, name, self.options.deploy_timeout_s)
+        for name in tuple(self.installer.installations):
+            attempt(self.uninstall, name)
+        # A renewal during the removal would create the Lease again, perhaps in a borrowed namespace.
+        attempt(self.session.stop)
+        attempt(self.session.remove)
+        attempt(check)
+
+    def _owned(self) -> list[Json]:
+        return owned_namespaces(self.cluster, owner_id=self.applier.owner.id)
 
     def mesh_for(self, treatment: Treatment) -> Mesh | None:
         """Return the mesh of a treatment, or None; UsageError for an unknown mesh or feature."""
@@ -487,29 +455,26 @@ class KubernetesTestbed:
         if part not in ("", "app") and self.options.mesh_install == "existing":
             raise UsageError(f"treatment {treatment.name}: an existing mesh is not restarted")
 
+    def _planned(self, treatments: Sequence[Treatment], load: Load, app: str) -> list[workload.Rendered]:
+        """Return what deployments of these treatments would be, to count and check it."""
+        tokens, anywhere = make_tokens(), NodeAssignment()
+        return [self._render(t, load, t.app or app, self.namespace, tokens, anywhere) for t in treatments]
+
     def _render(
         self, treatment: Treatment, load: Load, app: str, namespace: str, tokens: Tokens, nodes: NodeAssignment
     ) -> workload.Rendered:
         described, mesh = read_app(self.options, app, load.protocols, self._systems), self.mesh_for(treatment)
-        named = self.charts.named(mesh) if mesh is not None else None
-        options = self.options
-        setup = workload.Setup(options, namespace, treatment, load, described, named, tokens, nodes.load, nodes.app)
-        return workload.render(setup)
+        named = self.installer.charts.named(mesh) if mesh is not None else None
+        return workload.render(Setup(self.options, namespace, treatment, load, described, named, tokens, nodes))
 
     def remove_meshes(self, needed: Sequence[Mesh], new_block: bool) -> None:
         """Uninstall meshes that the policy reinstalls, or that cannot be installed together with the needed ones."""
-        reinstalls = self._mesh_policy.reinstalls(new_block)
-        for name in tuple(self.installer.installations):
-            # A mesh that did not become ready, or was not removed, would disturb other runs.
-            incomplete = name not in self.installer.installed
-            mesh = self.meshes[name]
-            in_the_way = any(name != other.name and not self._mesh_policy.coexist(mesh, other) for other in needed)
-            if incomplete or reinstalls or in_the_way:
-                self.uninstall(name)
+        for name in self.installer.unwanted(needed, new_block):
+            self.uninstall(name)
 
     def remove_broken(self, mesh: Mesh) -> str:
         """Uninstall the mesh if it differs from its state after the installation, and return why."""
-        because = self.installer.broken(mesh.name) if mesh.name in self.installer.installed else ""
+        because = self._why_broken(mesh)
         if because:
             self.uninstall(mesh.name)
         return because
@@ -521,7 +486,7 @@ class KubernetesTestbed:
             if deployment.setup.mesh is not None and deployment.setup.mesh.name == name:
                 self._kept.pop(key).remove()
         # Listed before `kept` is computed: a deployment that starts meanwhile is in `next` before it is created.
-        ours, homes = owned_namespaces(self.cluster, owner_id=self.applier.owner.id), {*self.applier.homes}
+        ours, homes = self._owned(), self.applier.homes
         kept = {
             self.session.namespace,
             *self.next.namespaces,
@@ -531,7 +496,7 @@ class KubernetesTestbed:
             namespace = item["metadata"]["name"]
             # It could not be removed earlier; where it hangs in its deletion, waiting again does not help.
             if namespace not in kept and not mesh_of(item) and item["status"].get("phase") != "Terminating":
-                delete_namespace(self.cluster, namespace, self.applier.owner.id, self.options.deploy_timeout_s)
+                self.applier.delete_namespace(namespace, self.options.deploy_timeout_s)
         self.applier.delete_outside(homes - kept)
         self.installer.uninstall(name)
 
@@ -540,14 +505,3 @@ class KubernetesTestbed:
         for key in list(self._kept):
             if self._growing or (self.options.app_reinstall == "block" and (new_block or key in needed)):
                 self._kept.pop(key).remove()
-
-    def _own_namespaces(self) -> set[str]:
-        """Return namespaces of deployments of this session, also of those that could not be removed in time."""
-        with contextlib.suppress(TestbedError):
-            owned = owned_namespaces(self.cluster, owner_id=self.applier.owner.id)
-            return {item["metadata"]["name"] for item in owned if not mesh_of(item)} - {self.session.namespace}
-        return set()
-
-    def _remove_namespace(self, name: str) -> None:
-        delete_namespace(self.cluster, name, self.applier.owner.id, self.options.deploy_timeout_s)
-        self.applier.delete_outside([name])

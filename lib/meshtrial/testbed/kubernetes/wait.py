@@ -54,7 +54,8 @@ def gather_evidence(cluster: Cluster, namespaces: Iterable[str]) -> dict[str, st
         for key, text in (("pods", "".join(map(_pod_line, pods))), ("events", events)):
             if text:
                 files[f"failed-{namespace}-{key}.txt"] = text
-        for pod in sorted(pods, key=_is_healthy)[:_PODS]:
+        pods.sort(key=lambda pod: is_ready(pod) or pod.get("status", {}).get("phase") == "Succeeded")
+        for pod in pods[:_PODS]:
             files |= pod_logs(cluster, pod)
     return files
 
@@ -173,10 +174,6 @@ def is_hook(pod: Json) -> bool:
     return "Job" in owner_kinds(pod)
 
 
-def _is_healthy(pod: Json) -> bool:
-    return is_ready(pod) or pod.get("status", {}).get("phase") == "Succeeded"
-
-
 def _pod_line(pod: Json) -> str:
     status, spec = pod.get("status", {}), pod.get("spec", {})
     lines = [f"{pod['metadata']['name']} on {spec.get('nodeName') or 'no node'}: {status.get('phase', '?')}"]
@@ -236,20 +233,6 @@ _UNSCHEDULABLE, _AWAY = "unschedulable: ", "; nodes that are not ready: "
 _UNSCHEDULABLE_S, _AWAY_S, _FINAL_S = 15.0, 90.0, 2.0
 
 
-class _Problem:
-    """A problem that has lasted longer than problems of its kind take to pass."""
-
-    def __init__(self) -> None:
-        self.text, self._since = "", 0.0
-
-    def final(self, text: str) -> bool:
-        now = time.monotonic()
-        if text != self.text:
-            self.text, self._since = text, now
-        patience_s = _AWAY_S if _AWAY in text else _UNSCHEDULABLE_S if _UNSCHEDULABLE in text else _FINAL_S
-        return bool(text) and now - self._since > patience_s
-
-
 def gone(cluster: Cluster, path: str, uid: str, timeout_s: float) -> None:
     """Wait until the object with this uid is gone."""
 
@@ -266,45 +249,34 @@ def gone(cluster: Cluster, path: str, uid: str, timeout_s: float) -> None:
 
 
 def pods_ready(
-    cluster: Cluster, namespace: str, selector: str, count: int, timeout_s: float, settle: Sequence[str] = ()
-) -> list[Json]:
-    """Wait until at least ``count`` pods exist and all of them are ready, and return them.
-
-    An empty selector is every pod of the namespace. Reasons in ``settle`` are waited out (a mesh whose agents crash
-    until its control plane is ready). TestbedError within seconds where waiting does not help, else at the time-out,
-    with the pods' states and events.
-    """
-    return _pods(cluster, namespace, selector, count, timeout_s, settle, "ready", is_ready)
-
-
-def pods_placed(cluster: Cluster, namespace: str, selector: str, count: int, timeout_s: float) -> None:
-    """Wait until this many pods have a node; TestbedError within seconds where they cannot have one."""
-
-    def is_placed(pod: Json) -> bool:
-        return bool(pod["spec"].get("nodeName"))
-
-    _pods(cluster, namespace, selector, count, timeout_s, (), "placed", is_placed)
-
-
-def _pods(
     cluster: Cluster,
     namespace: str,
     selector: str,
     count: int,
     timeout_s: float,
-    settle: Sequence[str],
-    state: str,
-    is_done: Callable[[Json], bool],
+    settle: Sequence[str] = (),
+    state: str = "ready",
+    is_done: Callable[[Json], bool] = is_ready,
 ) -> list[Json]:
-    lasting = _Problem()
+    """Wait until at least ``count`` pods exist and all of them are ready, or in another state, and return them.
+
+    An empty selector is every pod of the namespace. Reasons in ``settle`` are waited out (a mesh whose agents crash
+    until its control plane is ready). TestbedError within seconds where waiting does not help, else at the time-out,
+    with the pods' states and events.
+    """
+    lasting, since = "", 0.0  # the problem that the last reading had, and when it began
 
     def all_done(pods: Sequence[Json]) -> bool:
+        nonlocal lasting, since
         if len(pods) >= count and all(map(is_done, pods)):
             return True
         problem = first_problem(pods, settle) or (_quota(cluster, namespace) if len(pods) < count else "")
         if _UNSCHEDULABLE in problem:
             problem += _away(cluster)
-        if lasting.final(problem):
+        if problem != lasting:
+            lasting, since = problem, time.monotonic()
+        patience_s = _AWAY_S if _AWAY in problem else _UNSCHEDULABLE_S if _UNSCHEDULABLE in problem else _FINAL_S
+        if problem and time.monotonic() - since > patience_s:
             raise TestbedError(_explain(cluster, namespace, pods, problem))
         return False
 
@@ -312,7 +284,7 @@ def _pods(
     done = sum(map(is_done, pods))
     if done < max(count, len(pods)):
         missing = f"{done} of {max(count, len(pods))} pods {state} after {timeout_s:g} s"
-        raise TestbedError(_explain(cluster, namespace, pods, "; ".join(filter(None, (missing, lasting.text)))))
+        raise TestbedError(_explain(cluster, namespace, pods, "; ".join(filter(None, (missing, lasting)))))
     return pods
 
 
@@ -433,13 +405,10 @@ def _not_replaced(cluster: Cluster, workload: Workload, before: Sequence[Json]) 
     namespace, kind, name = workload
     now = pods_of(cluster, namespace)
     remaining = {uid(pod) for pod in now} & {uid(pod) for pod in before}
-    new = [pod for pod in _pods_of_workload(now, workload) if uid(pod) not in remaining]
+    of_workload = [pod for pod in now if owner_kinds(pod) & set(_KINDS) and workload_of(pod) == workload]
+    new = [pod for pod in of_workload if uid(pod) not in remaining]
     ready = sum(is_ready(pod) and not pod["metadata"].get("deletionTimestamp") for pod in new)
     if remaining or ready < len(before):
         new_pods = f"{ready} of {len(before)} new pods ready"
         return f"{kind} {name} in {namespace}: {new_pods}, {len(remaining)} old ones remain"
     return ""
-
-
-def _pods_of_workload(pods: Iterable[Json], workload: Workload) -> list[Json]:
-    return [pod for pod in pods if owner_kinds(pod) & set(_KINDS) and workload_of(pod) == workload]

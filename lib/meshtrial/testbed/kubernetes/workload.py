@@ -1,4 +1,4 @@
-"""Render a treatment, a load and an app: every object of one deployment, before anything is applied. Pure.
+"""Render a treatment, a load and an app: every object of one deployment, before anything is applied.
 
 Policies and configuration come first, then the load generators, then the application: generators that need nodes of
 their own must have them before the application uses all of them.
@@ -6,19 +6,23 @@ their own must have them before the application uses all of them.
 
 import base64
 import json
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from meshtrial.design.load import ChangesUnderLoad, Load
 from meshtrial.design.study import Treatment
-from meshtrial.envoy.bootstrap import jwt_filters
-from meshtrial.envoy.keys import AUDIENCE, ISSUER, Tokens
+from meshtrial.envoy import bootstrap as envoy
+from meshtrial.envoy.keys import AUDIENCE, ISSUER, Authority, Identity, Tokens, spiffe_name
 from meshtrial.errors import UsageError
 from meshtrial.load.generators import Target
 from meshtrial.testbed import proving
-from meshtrial.testbed.kubernetes import manifests, reference
+from meshtrial.testbed.kubernetes import manifests
 from meshtrial.testbed.kubernetes.apps import App, note
 from meshtrial.testbed.kubernetes.manifests import NOTE, Json, Patch
 from meshtrial.testbed.kubernetes.meshdata import APP_PROTOCOLS, PROOFS, Feature, Mesh
@@ -29,11 +33,16 @@ COMPONENT = f"{NOTE}component"
 
 
 @dataclass(frozen=True)
-class Setup:
-    """A treatment under a load on an application, in a namespace, with everything that it is made from.
+class NodeAssignment:
+    """The only hosts for generators, and for everything else; without any, the scheduler chooses."""
 
-    ``load_hosts`` and ``app_hosts`` are the only hosts for its generators and for everything else, if there are any.
-    """
+    load: tuple[str, ...] = ()
+    app: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A treatment under a load on an application, in a namespace, with everything that it is made from."""
 
     options: KubernetesOptions
     namespace: str
@@ -41,9 +50,8 @@ class Setup:
     load: Load
     app: App
     mesh: Mesh | None
-    tokens: Tokens | None
-    load_hosts: Sequence[str] = ()
-    app_hosts: Sequence[str] = ()
+    tokens: Tokens
+    nodes: NodeAssignment = NodeAssignment()
 
     @cached_property
     def features(self) -> tuple[Feature, ...]:
@@ -65,6 +73,11 @@ class Setup:
         """The policy server's own objects, if a feature needs one."""
         wanted = any(feature.policy for feature in self.features)
         return manifests.read(self.options.folder / f"policy/{self.options.opa_server}.yaml") if wanted else []
+
+    @property
+    def policy_pod(self) -> Json | None:
+        """The pod whose containers decide, if a feature needs them."""
+        return next((item for item in self.policy if item["kind"] == "Pod"), None)
 
     @property
     def parameters(self) -> dict[str, object]:
@@ -90,8 +103,7 @@ class Rendered:
     inside: str
     app_pods: int
     load_pods: int
-    policy_counter: tuple[str, str] | None = None
-    images: tuple[str, ...] = ()
+    policy_counter: tuple[str, str] | None
 
 
 def features_of(treatment: Treatment, mesh: Mesh | None) -> tuple[Feature, ...]:
@@ -128,7 +140,8 @@ def render(setup: Setup) -> Rendered:
         raise UsageError(
             f"treatment {treatment.name}: {asked} cannot be changed there under load on the app {app.name}"
         )
-    if setup.reference and (len(app.deployments) > 1 or "grpc" in load.protocols):
+    hops = sum(item["kind"] == "Deployment" for item in app.objects)
+    if setup.reference and (hops > 1 or "grpc" in load.protocols):
         raise UsageError(f"treatment {treatment.name}: the reference sidecar supports one hop of HTTP, not {app.name}")
     for feature in features:
         if feature.apps and app.name not in feature.apps:
@@ -142,26 +155,24 @@ def render(setup: Setup) -> Rendered:
     policies = manifests.patched(
         [*_policies(setup), *_policy_config(setup)],
         manifests.placed(options.app_node_selector, options.app_tolerations),
-        manifests.on_hosts(setup.app_hosts),
+        manifests.on_hosts(setup.nodes.app),
         manifests.overlay_patched(*_waypoint(setup)),
     )
     apps, loads = _app(setup), _load(setup)
-    reference_objects: list[Json] = []
-    if setup.reference:
-        upstream = reference.Upstream(setup.host, app.port, app.app_port)
-        reference_objects = reference.objects(treatment, load, upstream, setup.tokens)
+    sidecars = _reference_sidecars(setup) if setup.reference else []
     everything = manifests.patched(
-        [*reference_objects, *policies, *loads, *apps],
+        [*sidecars, *policies, *loads, *apps],
         manifests.in_namespace(setup.namespace),
         manifests.images(options.images, options.image_pull_policy),
         _pulled(options),
     )
-    authority = f"127.0.0.1:{reference.OUTBOUND_PORT}" if setup.reference else f"{setup.host}:{app.port}"
+    authority = f"127.0.0.1:{_OUTBOUND_PORT}" if setup.reference else f"{setup.host}:{app.port}"
     scheme = "tcp" if load.echoes else "http"
     direct = f"{scheme}://{setup.host}:{app.http_port}"
-    headers = setup.tokens.headers if setup.tokens is not None and any(f.token for f in features) else ()
+    headers = setup.tokens.headers if any(f.token for f in features) else ()
     url = authority if load.protocol == "grpc" else f"{scheme}://{authority}{app.path}"
     grpc = f"{setup.host}:{app.grpc_port}" if load.protocol == "mixed" else ""
+    policy = setup.policy_pod
     labels = dict(mesh.enrol.namespace_labels) if mesh is not None else {}
     for feature in features:
         labels.update(feature.namespace_labels)
@@ -175,14 +186,8 @@ def render(setup: Setup) -> Rendered:
         inside=f"http://{authority}" if setup.reference else direct,
         app_pods=_count(apps),
         load_pods=_count(loads),
-        policy_counter=_counter(setup.policy),
-        images=tuple(sorted({str(c["image"]) for o in everything for c in _containers(o) if "image" in c})),
+        policy_counter=(note(policy, "counter-url"), note(policy, "counter-pattern")) if policy else None,
     )
-
-
-def _containers(manifest: Json) -> list[Json]:
-    """Return its containers, and those of a waypoint that an overlay changes."""
-    return manifests.containers(manifests.overlay_deployment(manifest) or manifest)
 
 
 def _require_provable(setup: Setup, mesh: Mesh) -> None:
@@ -223,7 +228,7 @@ def _app(setup: Setup) -> list[Json]:
     if not (mesh is not None and mesh.waypoints):
         patches += _policy_server(setup)
     if setup.reference:
-        patches += [_sidecar(setup, "server"), reference.behind_sidecar]
+        patches += [_sidecar(setup, "server"), _behind_sidecar]
     # The generators' anti-affinity is repeated on this side. A scheduler that refused a pod by the rule of another pod
     # does not retry when that pod is deleted (Kubernetes 1.34, InterPodAffinity's queueing hint). For the pod's own
     # rule it does. Otherwise a deleted generator that the scheduler still sees can cost five minutes.
@@ -234,13 +239,11 @@ def _app_placement(setup: Setup) -> list[Patch]:
     """Return the placement of the application and of waypoints: on its hosts, apart from the generators."""
     options = setup.options
     away = manifests.placed(options.app_node_selector, options.app_tolerations, "load", options.load_separation)
-    return [away, manifests.on_hosts(setup.app_hosts)]
+    return [away, manifests.on_hosts(setup.nodes.app)]
 
 
 def _waypoint(setup: Setup) -> list[Patch]:
     """Return the patches of waypoints: placement apart from the generators, limits, and the policy server."""
-    if setup.mesh is None or not setup.mesh.waypoints:
-        return []
     limited = manifests.proxy_limits(setup.parameters, ("istio-proxy", "agentgateway"))
     return [*_app_placement(setup), limited, _pulled(setup.options), *_policy_server(setup)]
 
@@ -251,9 +254,9 @@ def _pulled(options: KubernetesOptions) -> Patch:
 
 def _policy_server(setup: Setup) -> list[Patch]:
     """Return the patch that adds the policy server to the pods whose proxies ask it: no network is between them."""
-    source = [item for item in setup.policy if item["kind"] == "Pod"]
     images = manifests.images(setup.options.images, setup.options.image_pull_policy)
-    return [manifests.with_container(item) for item in manifests.patched(source, images)[:1]]
+    source = manifests.patched([setup.policy_pod] if setup.policy_pod else [], images)
+    return [manifests.with_container(item) for item in source]
 
 
 def _load(setup: Setup) -> list[Json]:
@@ -265,7 +268,7 @@ def _load(setup: Setup) -> list[Json]:
         manifests.limits(options.load_cpu, options.load_memory, ("fortio",)),
         *_enrolment(setup, "load"),
         manifests.placed(options.load_node_selector, options.load_tolerations, "app", options.load_separation),
-        manifests.on_hosts(setup.load_hosts),
+        manifests.on_hosts(setup.nodes.load),
     ]
     return manifests.patched(objects, *patches, *([_sidecar(setup, "client")] if setup.reference else []))
 
@@ -336,7 +339,8 @@ def _policies(setup: Setup) -> list[Json]:
 
 
 def _runtime(setup: Setup, name: str) -> Any:
-    app, tokens, protocol = setup.app, setup.tokens, setup.load.protocol
+    app, protocol, jwks = setup.app, setup.load.protocol, json.dumps(setup.tokens.jwks)
+    jwt_filter = json.dumps(envoy.jwt_filters(setup.tokens, cache=False)[0])
     known: dict[str, Any] = {
         "service": app.service,
         "service_account": app.service_account,
@@ -346,16 +350,12 @@ def _runtime(setup: Setup, name: str) -> Any:
         "grpc_port": app.grpc_port,
         # What the generators send, in Kubernetes' names (http, http2, grpc), which meshes share.
         "app_protocol": APP_PROTOCOLS.get("http1" if protocol == "mixed" else protocol, ""),
+        "jwks": jwks,
+        "jwks_base64": base64.b64encode(jwks.encode()).decode(),
+        "issuer": ISSUER,
+        "audience": AUDIENCE,
+        "envoy_jwt_filter": jwt_filter.replace("typed_config", "typedConfig"),
     }
-    if tokens is not None:
-        jwks = json.dumps(tokens.jwks)
-        known |= {
-            "jwks": jwks,
-            "jwks_base64": base64.b64encode(jwks.encode()).decode(),
-            "issuer": ISSUER,
-            "audience": AUDIENCE,
-            "envoy_jwt_filter": json.dumps(jwt_filters(tokens, cache=False)[0]).replace("typed_config", "typedConfig"),
-        }
     if name not in known:
         raise UsageError(f"run-time value {name!r} is not known; known are {', '.join(known)}")
     return known[name]
@@ -363,18 +363,111 @@ def _runtime(setup: Setup, name: str) -> Any:
 
 def _policy_config(setup: Setup) -> list[Json]:
     maps = [item for item in setup.policy if item["kind"] == "ConfigMap"]
-    if maps and setup.tokens is not None:
+    if maps:
         data = {"jwks": setup.tokens.jwks, "issuer": ISSUER, "audience": AUDIENCE}
         maps[0]["data"]["data.json"] = json.dumps(data)
     return maps
 
 
-def _counter(policy: Sequence[Json]) -> tuple[str, str] | None:
-    for item in policy:
-        if item["kind"] == "Pod":
-            return note(item, "counter-url"), note(item, "counter-pattern")
-    return None
-
-
 def _count(objects: Sequence[Json]) -> int:
     return sum(int(o["spec"].get("replicas", 1)) for o in objects if o["kind"] == "Deployment")
+
+
+# --- reference sidecar ------------------------------------------------------------------------------------------------
+
+# The local backend's bootstraps, as explicit containers beside app and generator. There is no redirection and no
+# control plane: the generator calls its sidecar on loopback, and the Service leads to the server's sidecar. It is the
+# lower bound for meshes that use Envoy, and never called Istio.
+_READINGS_PORT, _ADMIN_PORT, _INBOUND_PORT, _OUTBOUND_PORT, _POLICY_PORT = 9901, 9902, 15006, 15001, 9191
+_READ = ("/ready", "/server_info", "/stats/prometheus")
+_KEYS = Path("/etc/meshtrial/keys")
+
+
+def _reference_sidecars(setup: Setup) -> list[Json]:
+    """Return ConfigMaps with both bootstraps and, with mTLS, Secrets with keys made now."""
+    configs = [_config("envoy-server", _server_bootstrap(setup)), _config("envoy-client", _client_bootstrap(setup))]
+    return configs + (_secrets() if setup.treatment.has("mtls") else [])
+
+
+def _server_bootstrap(setup: Setup) -> Json:
+    treatment = setup.treatment
+    proxy = envoy.Proxy("server sidecar", ("127.0.0.1", _ADMIN_PORT))
+    h2 = setup.load.protocol in ("grpc", "h2")
+    proxy.clusters.append(envoy.cluster("app", "127.0.0.1", setup.app.app_port, http2=h2))
+    filters: list[Json] = []
+    if treatment.has("jwt"):
+        filters += envoy.jwt_filters(setup.tokens, cache=False)
+    if treatment.has("opa"):
+        proxy.clusters.append(envoy.cluster("opa", "127.0.0.1", _POLICY_PORT, http2=True))
+        filters.append(envoy.ext_authz_filter())
+    mtls = treatment.has("mtls")
+    tls = envoy.tls_context(_identity("server"), _identity("client").spiffe, server=True) if mtls else None
+    manager = envoy.http_manager("inbound", "app", http_filters=filters)
+    # The peer's certificate reaches the app, as in a mesh, so that the proof can read it there.
+    manager["typed_config"]["forward_client_cert_details"] = "SANITIZE_SET"
+    manager["typed_config"]["set_current_client_cert_details"] = {"uri": True}
+    proxy.listeners.append(envoy.listener("inbound", "0.0.0.0", _INBOUND_PORT, [manager], tls))
+    return _readable(proxy)
+
+
+def _client_bootstrap(setup: Setup) -> Json:
+    proxy = envoy.Proxy("client sidecar", ("127.0.0.1", _ADMIN_PORT))
+    mtls = setup.treatment.has("mtls")
+    tls = envoy.tls_context(_identity("client"), _identity("server").spiffe, server=False) if mtls else None
+    server = envoy.cluster("server", setup.host, setup.app.port, http2=True, tls=tls)
+    server["type"] = "STRICT_DNS"
+    proxy.clusters.append(server)
+    manager = envoy.http_manager("outbound", "server")
+    proxy.listeners.append(envoy.listener("outbound", "127.0.0.1", _OUTBOUND_PORT, [manager]))
+    return _readable(proxy)
+
+
+def _readable(proxy: envoy.Proxy) -> Json:
+    """Return the bootstrap of a sidecar whose admin port is on loopback, and whose pages are on the pod's address."""
+    proxy.clusters.append(envoy.cluster("admin", *proxy.admin))
+    manager = envoy.http_manager("readings", "admin", paths=_READ)
+    proxy.listeners.append(envoy.listener("readings", "0.0.0.0", _READINGS_PORT, [manager]))
+    return proxy.bootstrap()
+
+
+def _behind_sidecar(manifest: Json) -> None:
+    """Lead the Service to the sidecar, move the app to loopback, and probe the sidecar instead of the app."""
+    if manifest["kind"] == "Service":
+        for port in manifest["spec"]["ports"]:
+            port["targetPort"] = _INBOUND_PORT
+    pod = manifests.template(manifest)
+    if pod is None:
+        return
+    annotations = (pod.get("metadata") or {}).get("annotations") or {}
+    for replacement in json.loads(annotations.get("meshtrial.dev/loopback", "[]")):
+        for container in pod["spec"]["containers"]:
+            flag = replacement.partition("=")[0]
+            container["args"] = [replacement if str(a).startswith(f"{flag}=") else a for a in container.get("args", [])]
+    for container in pod["spec"]["containers"]:
+        if "readinessProbe" in container and container["name"] != "envoy":
+            container["readinessProbe"] = {"tcpSocket": {"port": _INBOUND_PORT}, "periodSeconds": 1}
+
+
+def _identity(workload: str) -> Identity:
+    return Identity(spiffe_name(workload), _KEYS / "tls.crt", _KEYS / "tls.key", _KEYS / "ca.crt")
+
+
+def _config(name: str, bootstrap: Json) -> Json:
+    data = {"envoy.yaml": yaml.safe_dump(bootstrap, sort_keys=False)}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+
+
+def _secrets() -> list[Json]:
+    secrets = []
+    with tempfile.TemporaryDirectory(prefix="meshtrial-keys-") as folder:
+        authority = Authority(Path(folder))
+        for workload in ("server", "client"):
+            identity = authority.issue(workload)
+            data = {
+                "ca.crt": identity.authority.read_text(),
+                "tls.crt": identity.certificate.read_text(),
+                "tls.key": identity.key.read_text(),
+            }
+            metadata = {"name": f"envoy-{workload}-keys"}
+            secrets.append({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data})
+    return secrets
