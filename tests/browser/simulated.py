@@ -11,7 +11,7 @@ import meshtrial as mt
 from meshtrial import paths
 from meshtrial.api.study import RecordedStudy
 from meshtrial.records.dataset import StudyData
-from meshtrial.report.html import notebook_to_html
+from meshtrial.report.exporter import notebook_to_html
 
 
 def page_of(data: StudyData, html: Path) -> Path:

@@ -10,7 +10,7 @@ import pytest
 from commandline import meshtrial
 
 from meshtrial import paths
-from meshtrial.report.html import report_seal
+from meshtrial.report import report_seal
 
 
 def digests(folder: Path) -> dict[str, str]:

@@ -60,4 +60,4 @@ def sample(tmp_path_factory) -> Callable[[str], StudyData]:
 @pytest.fixture
 def undrawn(monkeypatch) -> None:
     """Figures are made with words and numbers but not rendered, which costs most of the time."""
-    monkeypatch.setattr("meshtrial.report.svg.to_svg", lambda canvas, alt: "<svg></svg>")
+    monkeypatch.setattr("meshtrial.report.sheet.to_svg", lambda canvas, alt: "<svg></svg>")

@@ -14,8 +14,8 @@ from papermill.translators import PythonTranslator
 import meshtrial as mt
 from meshtrial import paths
 from meshtrial.design.studies import STUDIES
+from meshtrial.report.exporter import notebook_to_html
 from meshtrial.report.figure import Figure
-from meshtrial.report.html import notebook_to_html
 
 NOTEBOOKS = sorted(paths.NOTEBOOKS.glob("*.ipynb"))
 GALLERY, EXPLORE = paths.NOTEBOOKS / "figures.ipynb", paths.NOTEBOOKS / "explore.ipynb"

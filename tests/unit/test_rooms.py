@@ -164,8 +164,8 @@ def test_no_module_takes_a_private_name_of_another():
 
 
 def test_an_arrow_up_a_circle_and_private_names_are_seen():
-    up = ast.parse("def late():\n    from meshtrial.report import html")
-    assert upward({**modules(), "inference.rows": up}) == ["inference.rows imports report.html"]
+    up = ast.parse("def late():\n    from meshtrial.report import pages")
+    assert upward({**modules(), "inference.rows": up}) == ["inference.rows imports report.pages"]
     noise = "from meshtrial.stats.power import _hidden\nfrom meshtrial.stats import power\npower._x"
     found = {"stats.power": ast.parse("from meshtrial.stats import verdict"), "stats.verdict": ast.parse(noise)}
     assert set(circle(found)) == {"stats.power", "stats.verdict"}

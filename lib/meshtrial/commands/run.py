@@ -386,13 +386,13 @@ def _publish(
 ) -> StudyData:
     """Write page, entry and index and print where they are; raise the error that ended the notebook, if any."""
     # Importing matplotlib, seaborn and nbconvert takes a second.
-    from meshtrial.report import catalogue, html, tables
+    from meshtrial.report import catalogue, exporter, tables
 
     page = notebook.with_suffix(".html")
     data = read_study(store) if store is not None and error is None else None
     status = "whole" if error is None else "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
     if notebook.exists():
-        html.notebook_to_html(notebook, page, index="index.html")
+        exporter.notebook_to_html(notebook, page, index="index.html")
         catalogue.write_entry(
             page,
             study=study,
@@ -424,7 +424,7 @@ def _failure_reason(error: BaseException) -> str:
 def _mark_unfinished(
     notebook: Path, error: BaseException, store: StudyStore | None, study: str, given: Mapping[str, Any]
 ) -> None:
-    from meshtrial.report.html import add_unfinished_banner
+    from meshtrial.report.exporter import add_unfinished_banner
 
     if store is None:
         parts = [part for name, value in given.items() for part in ("-p", f"{name}={value}")]

@@ -174,9 +174,9 @@ def _folder_of(path: Path) -> tuple[Path, list[str]]:
     """Return the study's folder, for a report the one it was made from, and mismatches between report and records."""
     if path.suffix != ".html":
         return path, []
-    from meshtrial.report import html, tables
+    from meshtrial.report import report_seal, tables
 
-    seal = html.report_seal(path)
+    seal = report_seal(path)
     if not seal.get("records"):
         raise UsageError(f"{path}: does not name the records it was made from; give the study's folder instead")
     recorded = Path(seal["records"])

@@ -38,7 +38,7 @@ def limits(outcome: Outcome) -> Fragment:
 def verdicts(outcome: Outcome) -> Fragment:
     """Return tables of all contrasts: verdict, change, added, values, margin."""
     note = "Medians over the runs; the change is the Hodges-Lehmann estimate, so it may differ from their quotient."
-    return join(*(table.fragment() for table in contrast_tables(contrasts(outcome), note)))
+    return join(*contrast_tables(contrasts(outcome), note))
 
 
 def ratios(outcome: Outcome) -> Figure:

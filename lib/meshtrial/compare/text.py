@@ -12,7 +12,7 @@ from meshtrial.records.schema import VerdictRow
 from meshtrial.report import palette, wording
 from meshtrial.report.frames import Contrasts
 from meshtrial.report.markup import cell, in_line
-from meshtrial.report.tables.verdict_columns import BELOW, TERMINAL, Line, VerdictColumn, columns_of
+from meshtrial.report.tables.verdicts import BELOW, TERMINAL, Line, VerdictColumn, columns_of
 from meshtrial.report.wording import to_ascii, warned
 from meshtrial.vocabulary import COARSE_QUANTILE
 

@@ -9,28 +9,23 @@ from __future__ import annotations
 import datetime
 import json
 import os
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from meshtrial import __version__
 from meshtrial.design.plan import Plan
 from meshtrial.errors import UsageError
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.listing import recorded_in
 from meshtrial.records.store import write_json, write_text
 from meshtrial.report import frames
-from meshtrial.report.markup import render, style_sheet
+from meshtrial.report.markup import render
 from meshtrial.report.tables.headline import headlines
 from meshtrial.typed import read
 
 SCHEMA = "meshtrial.report/1"
-STATUSES = ("whole", "failed", "interrupted")
-_MARKS = {"whole": ("●", "mt-same"), "failed": ("✕", "mt-stopped"), "interrupted": ("◇", "mt-open")}
-_UNKNOWN = ("?", "mt-open")
 
 
 @dataclass(frozen=True)
@@ -39,7 +34,7 @@ class Entry:
 
     study: str
     title: str
-    status: str  # whole, failed or interrupted; `message` says why
+    status: str  # whole, failed or interrupted, which `message` explains
     date: str  # ISO 8601, UTC: start of the first run, or the time of writing
     message: str = ""
     treatments: tuple[str, ...] = ()
@@ -107,8 +102,6 @@ def write_entry(
     notebook : Path, optional
         Defaults to the notebook beside the report.
     """
-    if status not in STATUSES:
-        raise UsageError(f"status = {status!r}: must be {', '.join(STATUSES)}")
     folder = html_path.parent
     known: dict[str, Any] = {"title": study, "date": utc_text(None)}
     if data is not None:
@@ -126,8 +119,8 @@ def write_entry(
         status=status,
         message=message,
         html=html_path.name,
-        notebook=relative(notebook or html_path.with_suffix(".ipynb"), folder),
-        data="" if data_dir is None else relative(data_dir, folder),
+        notebook=_relative(notebook or html_path.with_suffix(".ipynb"), folder),
+        data="" if data_dir is None else _relative(data_dir, folder),
         **known,
     )
     path = html_path.with_suffix(".json")
@@ -160,31 +153,12 @@ def utc_text(unix_s: float | None) -> str:
     return moment.isoformat(timespec="seconds")
 
 
-def relative(path: Path, folder: Path) -> str:
-    """Return a path relative to a folder, with forward slashes."""
+def _relative(path: Path, folder: Path) -> str:
     return Path(os.path.relpath(path, folder)).as_posix()
 
 
-@dataclass(frozen=True)
-class _Listed:
-    """A report in the index. A link with an empty address stands for a missing file."""
-
-    entry: Entry
-    page: str
-    links: Sequence[tuple[str, str]]
-
-    @property
-    def mark(self) -> tuple[str, str]:
-        """The symbol of its status and the symbol's CSS class."""
-        return _MARKS.get(self.entry.status, _UNKNOWN)
-
-    @property
-    def day(self) -> str:
-        """The time of measurement, as a reader writes it."""
-        try:
-            return datetime.datetime.fromisoformat(self.entry.date).strftime("%Y-%m-%d %H:%M UTC")
-        except ValueError:
-            return self.entry.date
+# The symbol of each status and the symbol's CSS class.
+_MARKS = {"whole": ("●", "mt-same"), "failed": ("✕", "mt-stopped"), "interrupted": ("◇", "mt-open")}
 
 
 def write_index(runs_dir: Path, studies_dir: Path | None = None) -> Path:
@@ -196,38 +170,36 @@ def write_index(runs_dir: Path, studies_dir: Path | None = None) -> Path:
     orphans = [folder for folder in reversed(recorded) if folder.resolve() not in reported]
     page = render(
         "index.html.j2",
-        reports=sorted((_listed(runs_dir, report) for report in listed), key=lambda one: one.entry.date, reverse=True),
+        reports=sorted((_shown(runs_dir, report) for report in listed), key=lambda one: one["date"], reverse=True),
         orphans=[(f"{folder.parent.name}/{folder.name}", _address(runs_dir, folder)) for folder in orphans],
-        sheets=[style_sheet("objects.css"), style_sheet("page.css")],
-        version=__version__,
     )
     path = runs_dir / "index.html"
     write_text(path, page)
     return path
 
 
-def _listed(runs_dir: Path, report: Report) -> _Listed:
-    known, folder = report.entry or _unread(report), report.stem.parent
+def _shown(runs_dir: Path, report: Report) -> dict[str, Any]:
+    """Return what the index shows of a report. A link with an empty address stands for a missing file."""
+    known, folder = report.entry, report.stem.parent
+    if known is None:  # its entry cannot be read: the reason, and which of its files exist
+        existing = [path for suffix in (".html", ".ipynb", ".json") if (path := report.file(suffix)).exists()]
+        names = {path.suffix: path.name for path in existing}
+        date = utc_text(max(path.stat().st_mtime for path in existing))
+        html, notebook = names.get(".html", ""), names.get(".ipynb", "")
+        known = Entry("", report.stem.name, "unknown", date, report.why, html=html, notebook=notebook)
     places = [("report", known.html), ("notebook", known.notebook), ("records", known.data)]
-    links = [(label, _address(runs_dir, folder / place)) for label, place in places if place]
-    page = _address(runs_dir, folder / known.html) if known.html and (folder / known.html).is_file() else ""
-    return _Listed(known, page, links)
-
-
-def _unread(report: Report) -> Entry:
-    """Make an entry for a report whose own cannot be read: the reason, and which of its files exist."""
-    existing = [path for suffix in (".html", ".ipynb", ".json") if (path := report.file(suffix)).exists()]
-    names = {path.suffix: path.name for path in existing}
-    date = utc_text(max(path.stat().st_mtime for path in existing))
-    return Entry(
-        study="",
-        title=report.stem.name,
-        status="unknown",
-        date=date,
-        message=report.why,
-        html=names.get(".html", ""),
-        notebook=names.get(".ipynb", ""),
-    )
+    try:
+        day = datetime.datetime.fromisoformat(known.date).strftime("%Y-%m-%d %H:%M UTC")
+    except ValueError:
+        day = known.date
+    return {
+        "entry": known,
+        "date": known.date,
+        "day": day,
+        "mark": _MARKS.get(known.status, ("?", "mt-open")),
+        "page": _address(runs_dir, folder / known.html) if known.html and (folder / known.html).is_file() else "",
+        "links": [(label, _address(runs_dir, folder / place)) for label, place in places if place],
+    }
 
 
 def _address(runs_dir: Path, path: Path) -> str:
@@ -235,4 +207,4 @@ def _address(runs_dir: Path, path: Path) -> str:
     if not path.exists():
         return ""
     # "./" keeps a name with a colon from being read as a scheme.
-    return "./" + quote(relative(path, runs_dir)) + ("/" if path.is_dir() else "")
+    return "./" + quote(_relative(path, runs_dir)) + ("/" if path.is_dir() else "")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -133,10 +133,9 @@ def number_of(count: int, noun: str) -> str:
 
 def _at(data: StudyData, row: VerdictRow) -> str:
     """Return the response (by the start of its label) and, in a study of several loads, the load of a number."""
-    several = len(data.plan.study.loads) > 1
     name = wording.known(row.response).label.partition(",")[0]
     where = f"at {name.removesuffix(' latency')}" if row.response.startswith("latency_") else f"in {name}"
-    return where + (f", {row.load}" if several else "")
+    return ", ".join(filter(None, (where, frames.load_title(data, row.load))))
 
 
 def _against_margin(data: StudyData, row: VerdictRow) -> str:
@@ -153,9 +152,9 @@ def _in_margins(row: VerdictRow, size: float | None) -> float:
 
 
 def _effect(row: VerdictRow) -> float | None:
-    if row.by_difference or row.ratio is None:
-        return row.difference if row.by_difference else None
-    return math.expm1(abs(math.log(row.ratio)))
+    if row.by_difference:
+        return row.difference
+    return None if row.ratio is None else math.expm1(abs(math.log(row.ratio)))
 
 
 def _twin_verdict(data: StudyData, row: VerdictRow) -> str:
@@ -164,7 +163,6 @@ def _twin_verdict(data: StudyData, row: VerdictRow) -> str:
 
 
 def _twin(data: StudyData) -> Check:
-    """The study's own A/A test: the baseline deployed a second time."""
     study, contrasts = data.plan.study, frames.contrasts(data, primary=True, between=False)
     if study.twin is None:
         none = "This study has no A/A twin, so nothing in it shows how large its noise is."
@@ -206,7 +204,6 @@ def _twin(data: StudyData) -> Check:
 
 
 def _runs(data: StudyData) -> Check:
-    """How many of the planned runs the verdicts use, and why they do not use the others."""
     planned, counted = len(data.plan.runs), len(data.included_runs())
     inclusions = _inclusions(data).values()
     excluded = {(name, word): None for one in inclusions for name, word in one.excluded.items()}
@@ -244,7 +241,6 @@ def _inclusions(data: StudyData) -> Mapping[str, Inclusion]:
 
 
 def _evidence_line(data: StudyData) -> str:
-    """Return the number of blocks and runs that the verdicts are based on, and the order of the runs."""
     study = data.plan.study
     kept = [(frames.blocks_of(data, load), frames.at(data, load)) for load in frames.loads(data)]
     parts = wording.listing([f"{blocks} of {planned} planned blocks{at}" for (blocks, planned), at in kept])
@@ -254,6 +250,10 @@ def _evidence_line(data: StudyData) -> str:
         f"Based on {parts}, each with every treatment in {order}: {wording.count(len(data.included_runs()))} runs, "
         f"{fresh}. Percentiles are those of a typical run."
     )
+
+
+def _failed_on_machine(run: RunRecord) -> set[str]:
+    return {gate.name for gate in run.failed_gates} & MACHINE_GATES
 
 
 def _attempts(data: StudyData) -> list[str]:
@@ -270,8 +270,8 @@ def _attempts(data: StudyData) -> list[str]:
         f"{wording.count(len(failed))} of {attempts} failed: {len(failed) - total} failed a check of the machine or "
         f"the load generator, {total} failed only other checks."
     )
-    if total > 1 and 2 * max(others.values()) > total:
-        name, count = others.most_common(1)[0]
+    ((name, count),) = others.most_common(1) or [("", 0)]
+    if total > 1 and 2 * count > total:
         lines.append(f"{name} accounts for {count} of the {total} failures that the machine did not cause.")
     repeated = {run.run_id for run in data.runs if run.attempt > 1}
     passed = len({run.run_id for run in data.runs if run.valid} & repeated)
@@ -284,13 +284,7 @@ def _attempts(data: StudyData) -> list[str]:
     return lines
 
 
-def _failed_on_machine(run: RunRecord) -> set[str]:
-    """Return the failed checks of a run that concern the machine or the load generator."""
-    return {gate.name for gate in run.failed_gates} & MACHINE_GATES
-
-
 def _excluded(data: StudyData) -> list[str]:
-    """Return a line for each excluded treatment and block, with the reason."""
     lines = []
     for load, inclusion in _inclusions(data).items():
         at = frames.at(data, load)
@@ -307,7 +301,6 @@ def _excluded(data: StudyData) -> list[str]:
 
 
 def _machine(data: StudyData) -> Check:
-    """How much CPU time other programs and the machine's host took while runs were measured."""
     runs, limit = data.included_runs(), data.plan.study.gates.foreign_load
     foreign, stolen = (
         [run.responses[name] for run in runs if name in run.responses] for name in ("foreign_load", "machine_stolen")
@@ -340,25 +333,22 @@ def _machine(data: StudyData) -> Check:
 
 def _stolen(runs: Sequence[RunRecord]) -> list[str]:
     """Return a line on CPU time that the host of a virtual machine gave to others, if it can invalidate runs."""
-    shares: dict[bool, list[float]] = {True: [], False: []}
-    for run in runs:
-        if "machine_stolen" in run.responses:
-            shares[run.valid].append(run.responses["machine_stolen"])
-    worst = max((*shares[True], *shares[False]), default=0.0)
+    measured = [(run.responses["machine_stolen"], run.valid) for run in runs if "machine_stolen" in run.responses]
+    worst = max((share for share, _ in measured), default=0.0)
+    if worst < _STOLEN:
+        return []
     medians = [
-        f"{wording.in_unit('machine_stolen', statistics.median(values))} in {number_of(len(values), 'attempt')} {kind}"
-        for values, kind in ((shares[True], "that passed"), (shares[False], "that failed"))
-        if values
+        f"{wording.in_unit('machine_stolen', statistics.median(shares))} in {number_of(len(shares), 'attempt')} {kind}"
+        for kind, passed in (("that passed", True), ("that failed", False))
+        if (shares := [share for share, valid in measured if valid == passed])
     ]
-    most = wording.in_unit("machine_stolen", worst)
-    line = (
-        f"The machine's host took up to {most} of the CPU time while a run was measured (median {', '.join(medians)})"
-    )
-    return [f"{line}: noise of the machine, whatever the treatment."] if worst >= _STOLEN else []
+    return [
+        f"The machine's host took up to {wording.in_unit('machine_stolen', worst)} of the CPU time while a run was "
+        f"measured (median {', '.join(medians)}): noise of the machine, whatever the treatment."
+    ]
 
 
 def _drift(data: StudyData, rows: Sequence[VerdictRow]) -> Check:
-    """How far runs moved from first to last, and whether order, warm-up or two states of runs had an effect."""
     row_of_response = {(row.load, row.response): row for row in rows if row.baseline_value}
     drifts = [(row, drift) for row in row_of_response.values() if (drift := drift_of(data, row.load, row.response))]
     if not drifts:
@@ -387,7 +377,6 @@ def _drift(data: StudyData, rows: Sequence[VerdictRow]) -> Check:
 
 
 def _blocks(rows: Sequence[VerdictRow]) -> Check:
-    """Whether differences of neighbouring blocks resemble each other, which invalidates every exact test."""
     judged = [row for row in rows if row.n_blocks and not row.twin]
     most = max((row.n_blocks for row in rows), default=0)
     counted = judged[0].counted if judged else "blocks"
@@ -410,7 +399,6 @@ def _blocks(rows: Sequence[VerdictRow]) -> Check:
 
 
 def _power(data: StudyData, rows: Sequence[VerdictRow]) -> Check:
-    """Which effects the study could detect, compared with the margins, and how often such a study errs."""
     judged = [row for row in rows if not row.twin and row.verdict.standing in ("different", "equivalent", "open")]
     middles = []
     for name in data.plan.study.primary:
@@ -440,9 +428,9 @@ def _power(data: StudyData, rows: Sequence[VerdictRow]) -> Check:
 
 
 def _error_level(data: StudyData) -> list[str]:
+    study = data.plan.study
     if not any(row.p_adjusted is not None for row in data.verdicts):
         return []
-    study = data.plan.study
     wrong = "among the treatments of one response at one load"
     if len(study.families()) > 1:
         wrong = f"from {study.baseline.name} in one response at one load, and at most as many between two treatments"
@@ -483,41 +471,14 @@ _ALWAYS = (
 )
 
 
-def _first_response(data: StudyData) -> list[VerdictRow]:
-    """Return the compared rows of the first primary response."""
-    rows = [row for row in frames.contrasts(data, primary=True).rows if row.n_blocks and not row.twin]
-    return [row for row in rows if row.response == rows[0].response]
-
-
-def _range_of(data: StudyData, row: VerdictRow, low: float | None, high: float | None) -> str:
-    contrast = f"{row.treatment} against {row.baseline}{frames.at(data, row.load)}"
-    return f"{wording.range_of_effect(row, low, high)} in {wording.short_label(row.response)} for {contrast}"
-
-
-def _predictions(data: StudyData) -> list[str]:
-    """Return what another session would show, for each contrast of the first primary response."""
-    found = [(row, session_effects(data, row, by_difference=row.by_difference)) for row in _first_response(data)]
-    return [_range_of(data, row, one.low, one.high) for row, one in found if one.low is not None]
-
-
-def _earlier(data: StudyData) -> list[str]:
-    """Return what earlier studies of the same question in the same folder found, for each of these contrasts."""
-    studies, texts = earlier(data), []
-    for row in _first_response(data) if studies else ():
-        estimates = [one for study in studies if (one := estimate_in(study, row)) is not None]
-        if estimates:
-            before = number_of(len(estimates), "earlier session")
-            texts.append(f"{before} here showed {_range_of(data, row, min(estimates), max(estimates))}")
-    return texts
-
-
 def _elasticities(data: StudyData) -> list[str]:
     """Return a sentence on whether what is added grows with the level of the block, where that can be estimated."""
     texts = []
-    for load, name in ((load.label, name) for load in data.plan.study.loads for name in data.plan.study.primary):
-        if (found := elasticity(data, load, name)) is not None:
-            middle, low, high = (wording.number(value, 2) for value in (found.slope, found.low, found.high))
-            texts.append(f"{middle} ({low} to {high}) in {wording.short_label(name)}{frames.at(data, load)}")
+    for load in frames.loads(data):
+        for name in data.plan.study.primary:
+            if (found := elasticity(data, load, name)) is not None:
+                middle, low, high = (wording.number(value, 2) for value in (found.slope, found.low, found.high))
+                texts.append(f"{middle} ({low} to {high}) in {wording.short_label(name)}{frames.at(data, load)}")
     if not texts:
         return []
     return [
@@ -527,9 +488,27 @@ def _elasticities(data: StudyData) -> list[str]:
 
 
 def _session_text(data: StudyData) -> list[str]:
-    """Return how many sessions there are and what is known of others: first in short, then for further contrasts."""
+    """Return how many sessions there are and what is known of others: first in short, then for further contrasts.
+
+    What another session would show, or what earlier studies of the same question in the same folder found, is given for
+    the contrasts of the first primary response.
+    """
     count, noun = len(session_names(data)), "places" if places(data.plan, data.environment) else "sessions"
-    others = [f"another would show {text}" for text in _predictions(data)] if count else _earlier(data)
+    studies = () if count else earlier(data)
+    rows = [row for row in frames.contrasts(data, primary=True).rows if row.n_blocks and not row.twin]
+    others = []
+    for row in (row for row in rows if row.response == rows[0].response and (count or studies)):
+        if count:
+            effects = session_effects(data, row, by_difference=row.by_difference)
+            low, high, lead = effects.low, effects.high, "another would show"
+        else:
+            estimates = [one for study in studies if (one := estimate_in(study, row)) is not None]
+            low, high = min(estimates, default=None), max(estimates, default=None)
+            lead = f"{number_of(len(estimates), 'earlier session')} here showed"
+        if low is not None:
+            effect, name = wording.range_of_effect(row, low, high), wording.short_label(row.response)
+            at = frames.at(data, row.load)
+            others.append(f"{lead} {effect} in {name} for {row.treatment} against {row.baseline}{at}")
     first = f"{count} {noun}" if count else "one session" if others else "one session; another may differ"
     return ["; ".join([first, *others[:1]]), *others[1:]]
 
@@ -537,7 +516,9 @@ def _session_text(data: StudyData) -> list[str]:
 def limits(data: StudyData) -> Check:
     """Return the limits of a study's conclusions as a check, which alarms only at builds that are not releases."""
     study, local = data.plan.study, data.plan.study.backend == "local"
-    debug, own, absent = builds.not_released(data.runs), _own_builds(data.runs), _not_reported(data)
+    debug, absent = builds.not_released(data.runs), _not_reported(data)
+    meshes = {name: text for run in data.runs for name, text in run.versions.items() if name.startswith("mesh ")}
+    own = sorted(name.removeprefix("mesh ") for name, text in meshes.items() if "own build" in text)
     parts = [f"{word} build of {program}" for program, word in debug]
     parts += ["reference data planes, not a mesh", "one machine"] if local else ["this cluster", "this load"]
     if own:
@@ -555,7 +536,15 @@ def limits(data: StudyData) -> Check:
     details += [
         f"The verdicts are valid for the measured loads ({rates}). They do not predict latency at another rate.",
         *absent.values(),
-        *_percentiles(data),
+    ]
+    recorded = set(data.table.filter(data.table["included"])["response"].to_list())
+    missing = [marked.label for marked in MARKED if f"latency_{marked.key}_s" not in recorded]
+    if missing and recorded:
+        details.append(
+            f"Not reported: {wording.listing(missing)}. A percentile is reported only if at least "
+            f"{study.gates.sample_floor:g} requests of every run lie beyond it. Run longer or at a higher rate."
+        )
+    details += [
         _SESSIONS[study.unit(count)] if (count := len(session_names(data))) else _ONE_SESSION,
         *(f"{text[:1].upper()}{text[1:]}." for text in further),
         _TRAVELS,
@@ -564,12 +553,6 @@ def limits(data: StudyData) -> Check:
     ]
     check = Check("limits", "problem" if debug else "fine", "", "", "; ".join(parts), details=tuple(details))
     return _with_warnings(check, frames.contrasts(data, primary=True, between=False).rows)
-
-
-def _own_builds(runs: Iterable[RunRecord]) -> list[str]:
-    """Return the names of meshes that were built from source."""
-    versions = {name: text for run in runs for name, text in run.versions.items() if name.startswith("mesh ")}
-    return sorted(name.removeprefix("mesh ") for name, text in versions.items() if "own build" in text)
 
 
 def _not_reported(data: StudyData) -> dict[str, str]:
@@ -582,15 +565,3 @@ def _not_reported(data: StudyData) -> dict[str, str]:
         if lacking:
             places.setdefault(wording.short_label(name), []).append(load + whose)
     return {name: f"{name} is not reported at {wording.listing(at)}." for name, at in places.items()}
-
-
-def _percentiles(data: StudyData) -> list[str]:
-    """Return a line on the percentiles that no run reports, and what is needed to get them."""
-    recorded = set(data.table.filter(data.table["included"])["response"].to_list())
-    absent = [marked.label for marked in MARKED if f"latency_{marked.key}_s" not in recorded]
-    if not absent or not recorded:
-        return []
-    return [
-        f"Not reported: {wording.listing(absent)}. A percentile is reported only if at least "
-        f"{data.plan.study.gates.sample_floor:g} requests of every run lie beyond it. Run longer or at a higher rate."
-    ]

@@ -1,31 +1,37 @@
-"""nbconvert's exporter for report pages: which cells and outputs a page has, in which order, and what it folds.
+"""An executed notebook as one offline page: which cells and outputs it has, in which order, and what it folds.
 
+A page shows what the notebook holds: errors first, code at the end, without the messages of libraries on stderr.
 nbconvert's own template loads four scripts from a network; ``templates/meshtrial`` replaces it. From our own outputs
-the exporter takes the MIME type made for pages, from others the best one that a page can hold. Only this module imports
-nbconvert, which takes long to load.
+the exporter takes the MIME type made for pages, from others the best one that a page can hold. This module imports
+nbconvert, which takes long to load, so it is imported in functions only.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import nbformat
 from bs4 import BeautifulSoup
 from jinja2 import pass_context
 from markupsafe import Markup
 from nbconvert.exporters import HTMLExporter, TemplateExporter
+from nbconvert.filters import markdown2html
 from nbconvert.filters.highlight import Highlight2HTML
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from nbconvert.preprocessors import Preprocessor
 from nbformat import v4
 from traitlets.config import Config
 
-from meshtrial import paths
-from meshtrial.errors import plain
-from meshtrial.report.markup import ON_PAGE, TEMPLATES, part
+from meshtrial import __version__, paths
+from meshtrial.errors import RecordError, plain
+from meshtrial.records.store import write_text
+from meshtrial.report.markup import ON_PAGE, TEMPLATES, part, style_sheet
+from meshtrial.report.pages import script
 
 CELLS: Any = v4  # nbformat declares no types
 # Tags of cells that become the page's banner: our notice that a study is unfinished, and papermill's of an error.
@@ -60,12 +66,74 @@ _CONFIG = Config(
 )
 
 
-def tags_of(cell: Any) -> set[str]:
-    """Return the tags of a notebook's cell."""
+def notebook_to_html(ipynb_path: Path, html_path: Path, *, index: str = "") -> Path:
+    """Write an executed notebook as one self-contained HTML file; ``index`` is the address of the reports' index."""
+    notebook = _read(ipynb_path)
+    notices = [cell.source for cell in notebook.cells if UNFINISHED in _tags(cell)]
+    notice = Markup(markdown2html("\n\n".join(notices))) if notices else ""
+    exporter = PageExporter()
+    numbers = itertools.count(1)
+    resources = {
+        "meshtrial": {
+            "title": _title(notebook, ipynb_path.stem),
+            "language": str(notebook.metadata.get("language", "en")),
+            "version": __version__,
+            "on_page": ON_PAGE,
+            "log_lines": LOG_LINES,
+            "index": index,
+            "objects_css": style_sheet("objects.css"),
+            "page_css": style_sheet("page.css"),
+            "script": script(),
+            # Called late: only after ordering and rendering the cells are errors and headings known.
+            "banner": lambda nb: part("banner", _errors(nb), notice),
+            "contents": lambda: part("contents", exporter.headings),
+            "next_error": lambda: next(numbers),
+        }
+    }
+    page, _ = exporter.from_notebook_node(notebook, resources=resources)
+    html_path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(html_path, page)
+    return html_path
+
+
+def add_unfinished_banner(path: Path, reason: str, kept: str, command: str) -> None:
+    """Mark an executed notebook as that of an unfinished study, with a first cell that becomes the page's banner.
+
+    The cell gives the reason, how much is kept and where, and the command that resumes the study. It replaces
+    papermill's error cell and any cell of an earlier call.
+    """
+    notebook = _read(path)
+    cells = [cell for cell in notebook.cells if UNFINISHED not in _tags(cell)]
+    if cells and PAPERMILL_TAG in _tags(cells[0]):
+        del cells[0]
+    # Indented, so that nothing in a message is read as markup.
+    reason, command = (textwrap.indent(text, "    ", lambda _: True) for text in (reason, command))
+    text = f"**This study is unfinished.**\n\n{reason}\n\n{kept}. Resume it with:\n\n{command}"
+    notebook.cells = [CELLS.new_markdown_cell(text, metadata={"tags": [UNFINISHED]}), *cells]
+    write_text(path, CELLS.writes(notebook) + "\n")
+
+
+def _read(path: Path) -> Any:
+    try:
+        return cast(Any, nbformat).read(path, as_version=4)
+    except (OSError, UnicodeDecodeError, ValueError, nbformat.reader.NotJSONError) as error:
+        raise RecordError(f"{path}: is not a readable notebook ({error}); run the study again") from error
+
+
+def _title(notebook: Any, fallback: str) -> str:
+    if named := notebook.metadata.get("title"):
+        return str(named)
+    sources = (cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    headings = (re.search(r"^#\s+(.+)$", source, flags=re.MULTILINE) for source in sources)
+    found = next(filter(None, headings), None)
+    return re.sub(r"[*_`]", "", found[1]).strip() if found else fallback
+
+
+def _tags(cell: Any) -> set[str]:
     return set(cell.metadata.get("tags", ()))
 
 
-def errors_of(notebook: Any) -> list[str]:
+def _errors(notebook: Any) -> list[str]:
     """Return the errors of a notebook's cells in order, each as ``name: message``."""
     outputs = (output for cell in notebook.cells for output in cell.get("outputs", ()))
     return [f"{one.ename}: {plain(str(one.evalue))}" for one in outputs if one.output_type == "error"]
@@ -76,7 +144,7 @@ class WithoutFolders(Preprocessor):
 
     def preprocess(self, nb: Any, resources: Any) -> tuple[Any, Any]:
         """Shorten paths in the cells of injected parameters and in every output."""
-        parameters = [cell for cell in nb.cells if "injected-parameters" in tags_of(cell)]
+        parameters = [cell for cell in nb.cells if "injected-parameters" in _tags(cell)]
         sources = "\n".join(cell.source for cell in parameters)
         roots = {paths.studies_root(), paths.reports_root(), paths.CHECKOUT, Path.home()}
         # A study keeps the last two folders of its path: the name of its kind, and its own.
@@ -100,25 +168,27 @@ class ForReaders(Preprocessor):
 
     def preprocess(self, nb: Any, resources: Any) -> tuple[Any, Any]:
         """Order the cells, and store in each cell's metadata what the template needs to know about it."""
-        whole = not errors_of(nb)
+        whole = not _errors(nb)
+
+        def is_visible(output: Any) -> bool:
+            lines = output.text.strip().splitlines() if output.output_type == "stream" else []
+            return output.output_type != "stream" or (output.name == "stdout" and 0 < len(lines) <= LOG_LINES)
+
+        def rank(section: list[Any]) -> int:
+            tags = set[str]().union(*map(_tags, section))
+            return bool(tags & _LAST_TAGS) - bool(tags & _FIRST_TAGS)
+
         for cell in nb.cells:
-            summary = next((text for tag, text in _SUMMARIES.items() if tag in tags_of(cell)), "")
+            summary = next((text for tag, text in _SUMMARIES.items() if tag in _tags(cell)), "")
             cell.metadata["mt_summary"] = summary or "code"
             cell.metadata["mt_code_below"] = whole and not summary
-            cell.metadata["mt_visible"] = any(_is_visible(output) for output in cell.get("outputs", ()))
+            cell.metadata["mt_visible"] = any(map(is_visible, cell.get("outputs", ())))
         nb.cells = [*_parameters_folded(nb.cells)]
         if whole:
             opening, *sections = _sections(nb.cells)
-            first, *others = sorted(sections, key=_rank) or [[]]
+            first, *others = sorted(sections, key=rank) or [[]]
             nb.cells = [*_about_folded(opening, first), *itertools.chain(*others), *_code(nb.cells)]
         return nb, resources
-
-
-def _is_visible(output: Any) -> bool:
-    """Whether an output shows more than a folded line."""
-    if output.output_type != "stream":
-        return True
-    return output.name == "stdout" and 0 < len(output.text.strip().splitlines()) <= LOG_LINES
 
 
 def _parameters_folded(cells: list[Any]) -> Iterator[Any]:
@@ -126,25 +196,18 @@ def _parameters_folded(cells: list[Any]) -> Iterator[Any]:
     for cell, following in itertools.pairwise([*cells, None]):
         yield cell
         heading, _, rest = cell.source.partition("\n\n")
-        if following and "parameters" in tags_of(following) and heading.startswith("## ") and rest:
+        if following and "parameters" in _tags(following) and heading.startswith("## ") and rest:
             cell.source = heading
             yield _fold(rest, "How the parameters are set")
 
 
 def _sections(cells: list[Any]) -> list[list[Any]]:
-    """Split cells into those before the first second-level heading, and one section per such heading."""
     sections: list[list[Any]] = [[]]
     for cell in cells:
         if cell.cell_type == "markdown" and cell.source.startswith("## "):
             sections.append([])
         sections[-1].append(cell)
     return sections
-
-
-def _rank(section: list[Any]) -> int:
-    """Sort key: the verdict first, parameters and progress last."""
-    tags = {tag for cell in section for tag in tags_of(cell)}
-    return bool(tags & _LAST_TAGS) - bool(tags & _FIRST_TAGS)
 
 
 def _about_folded(opening: list[Any], first: list[Any]) -> list[Any]:
@@ -208,35 +271,33 @@ class PageExporter(HTMLExporter):
     def markdown2html(self, context: Any, source: str) -> str:
         """Render Markdown, and collect its headings for the page's contents."""
         attachments = context.get("cell", {}).get("attachments", {})
-        renderer = _Prose(escape=False, attachments=attachments)
-        rendered: str = MarkdownWithMath(renderer=renderer).render(source)
-        self.headings += renderer.headings
-        return rendered
+        renderer = _Prose(self.headings, escape=False, attachments=attachments)
+        return str(MarkdownWithMath(renderer=renderer).render(source))
 
     def default_filters(self) -> Iterator[tuple[str, Any]]:
         """Yield nbconvert's filters and our own."""
         yield from super().default_filters()  # type: ignore[no-untyped-call]
         yield "highlight_code", Highlight2HTML
-        yield "described", described
+        yield "described", _described
 
 
 class _Prose(IPythonRenderer):
-    """nbconvert's Markdown renderer, which also gives headings an id and collects them."""
+    """nbconvert's Markdown renderer, which also gives headings an id and appends them to a list."""
 
-    def __init__(self, **how: Any) -> None:
+    def __init__(self, headings: list[tuple[int, str, str]], **how: Any) -> None:
         super().__init__(**how)
-        self.headings: list[tuple[int, str, str]] = []
+        self._headings = headings
 
     def heading(self, text: str, level: int, **attrs: Any) -> str:
         """Render a heading; ``text`` is already escaped."""
         content = Markup(text)
         anchor = content.striptags().replace(" ", "-")
         if level in (2, 3):
-            self.headings.append((level, anchor, content.striptags()))
+            self._headings.append((level, anchor, content.striptags()))
         return str(part("page_heading", level, anchor, content))
 
 
-def described(html: str) -> str:
+def _described(html: str) -> str:
     """Close the tags of foreign HTML, and mark pictures without a description as such."""
     tree = BeautifulSoup(html, "html.parser")
     for picture in tree.select("img:not([alt])"):

@@ -12,12 +12,9 @@ from functools import partial
 from typing import TypeVar
 
 import polars as pl
-from markupsafe import Markup
 from matplotlib.figure import Figure as Canvas
 
-from meshtrial.errors import UsageError
 from meshtrial.report import sheet
-from meshtrial.report import svg as svg_tools
 from meshtrial.report.markup import Cell, Column, Displayable, Form, Fragment, Table, cell
 
 Row = TypeVar("Row")
@@ -52,9 +49,10 @@ class Figure(Displayable):
     svg: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not self.alt.strip() or not self.caption.strip():
-            raise UsageError("a figure needs alt text and a caption; describe what it shows, in numbers")
-        object.__setattr__(self, "svg", self._draw_svg())
+        with sheet.style():
+            canvas = self.draw()
+            sheet.fit(canvas)
+        object.__setattr__(self, "svg", sheet.to_svg(canvas, self.alt))
 
     @classmethod
     def from_rows(
@@ -71,59 +69,32 @@ class Figure(Displayable):
         table = pl.DataFrame([pl.Series(name, [value(row) for row in listed]) for name, value in columns.items()])
         return cls(draw, alt_text(summary, map(describe, listed)), caption, table.cast({pl.Null: pl.Float64}))
 
-    def _draw_svg(self) -> str:
-        with svg_tools.style():
-            canvas = self.draw()
-            sheet.fit(canvas)
-        drawing = svg_tools.to_svg(canvas, self.alt)
-        _close(canvas)
-        return drawing
-
     def laid_out(self, form: Form) -> str:
         """Return the drawing with caption and numbers; as text, the alt text replaces the drawing."""
         return Fragment("figure", self, form == "notebook").laid_out(form)
 
     @property
-    def drawing(self) -> Markup:
-        """The SVG element, for a page."""
-        return Markup(self.svg)
-
-    @property
     def address(self) -> str:
         """The drawing as the address of an image."""
-        return svg_tools.data_uri(self.svg)
+        return sheet.data_uri(self.svg)
 
     @property
     def numbers(self) -> Table:
-        """The drawn numbers as a table."""
-        return frame_table(self.table, f"The numbers of this figure: {self.alt.partition('. ')[0]}")
+        """The drawn numbers as a table that shows four significant digits and keeps the exact values."""
+
+        def value(name: str, row: dict[str, object]) -> Cell:
+            return cell(row[name], digits=4)
+
+        columns: list[Column[dict[str, object]]] = [
+            Column(name, partial(value, name), numeric=kind.is_numeric()) for name, kind in self.table.schema.items()
+        ]
+        caption = f"The numbers of this figure: {self.alt.partition('. ')[0]}"
+        return Table.from_rows(caption, columns, self.table.iter_rows(named=True), show_caption=False)
 
 
 def alt_text(summary: str, parts: Iterable[str]) -> str:
     """Return a summary sentence followed by the parts of a drawing, in numbers."""
     return f"{summary}. {'; '.join(parts)}."
-
-
-def frame_table(frame: pl.DataFrame, caption: str) -> Table:
-    """Return a data frame as a table that shows four significant digits and keeps the exact values."""
-    columns = [
-        Column[dict[str, object]](name, partial(_cell, name), numeric=kind.is_numeric())
-        for name, kind in frame.schema.items()
-    ]
-    return Table.from_rows(caption, columns, frame.iter_rows(named=True), show_caption=False)
-
-
-def _cell(name: str, row: dict[str, object]) -> Cell:
-    return cell(row[name], digits=4)
-
-
-def _close(fig: Canvas) -> None:
-    """Close a figure of pyplot, so that it is neither displayed twice nor left open."""
-    if getattr(fig, "number", None) is None:
-        return
-    from matplotlib import pyplot
-
-    pyplot.close(fig)
 
 
 def empty(message: str) -> Figure:

@@ -12,15 +12,14 @@ from meshtrial.design.load import CapacitySearch
 from meshtrial.design.responses import REGISTRY
 from meshtrial.lazy import pl
 from meshtrial.records.dataset import StudyData
-from meshtrial.records.schema import RunRecord, VerdictRow
+from meshtrial.records.schema import VerdictRow
 from meshtrial.report import palette, wording
 from meshtrial.vocabulary import BETWEEN
 
 
-def order(data: StudyData, present: Iterable[str] | None = None) -> list[str]:
+def order(data: StudyData, present: Iterable[str]) -> list[str]:
     """Return treatments in display order: baseline, twin, the others as planned, unknown names last."""
-    names = palette.looks(data.plan.study)
-    return list(names) if present is None else _ordered(names, present)
+    return _ordered(palette.looks(data.plan.study), present)
 
 
 def _ordered(looks: Iterable[str], present: Iterable[str]) -> list[str]:
@@ -40,7 +39,7 @@ def loads(data: StudyData) -> list[str]:
 
 def at(data: StudyData, load: str) -> str:
     """Return `` at LOAD`` in a study of several loads, else nothing."""
-    return f" at {load}" if len(data.plan.study.loads) > 1 else ""
+    return f" at {load}" if load_title(data, load) else ""
 
 
 def load_title(data: StudyData, load: str) -> str:
@@ -72,27 +71,21 @@ def last_rate(data: StudyData) -> str:
 
 def runs_of(data: StudyData, response: str, *, included: bool = True) -> pl.DataFrame:
     """Return the rows of one response in the order of the runs."""
-    rows = data.table.filter((pl.col("response") == response) & pl.col("value").is_not_null())
-    if included:
-        rows = rows.filter(pl.col("included"))
-    return rows.sort("sequence", "attempt")
+    wanted = (pl.col("response") == response) & pl.col("value").is_not_null()
+    return data.table.filter(wanted & pl.col("included") if included else wanted).sort("sequence", "attempt")
 
 
-def verdicts(
-    data: StudyData, *, load: str | None = None, response: str | None = None, twin: bool | None = None
-) -> list[VerdictRow]:
-    """Return matching verdict rows, ordered by load, response (primary ones first) and treatment."""
-    listed = list(dict.fromkeys((*data.plan.study.primary, *REGISTRY)))
-    orders = [{name: place for place, name in enumerate(names)} for names in (loads(data), listed, order(data))]
+def verdicts(data: StudyData) -> list[VerdictRow]:
+    """Return the verdict rows, ordered by load, response (primary ones first) and treatment."""
+    study = data.plan.study
+    names = (loads(data), dict.fromkeys((*study.primary, *REGISTRY)), palette.looks(study))
+    orders = [{name: place for place, name in enumerate(each)} for each in names]
 
     def sort_key(row: VerdictRow) -> list[int]:
         named = zip(orders, (row.load, row.response, row.treatment), strict=True)
         return [known.get(name, len(known)) for known, name in named]
 
-    criteria = {"load": load, "response": response, "twin": twin}
-    used = {field: value for field, value in criteria.items() if value is not None}
-    rows = (row for row in data.verdicts if all(getattr(row, field) == value for field, value in used.items()))
-    return sorted(rows, key=sort_key)
+    return sorted(data.verdicts, key=sort_key)
 
 
 @dataclass(frozen=True)
@@ -164,15 +157,18 @@ def contrasts(
 
     `primary` selects declared responses (True) or all others (False), `between` all pairs of treatments or the rest.
     """
-    declared = data.plan.study.primary
+    study = data.plan.study
     rows = tuple(
         row
-        for row in verdicts(data, load=load, response=response)
-        if (primary is None or (row.response in declared) == primary) and between in (None, row.family == BETWEEN)
+        for row in verdicts(data)
+        if load in (None, row.load)
+        and response in (None, row.response)
+        and primary in (None, row.response in study.primary)
+        and between in (None, row.family == BETWEEN)
     )
-    missing = frozenset((row.load, row.response, row.treatment) for row in rows if not_reported(data, row))
-    floor = data.plan.study.gates.sample_floor
-    return Contrasts(rows, palette.looks(data.plan.study), tuple(loads(data)), missing, floor)
+    named = ((row.load, row.response, row.treatment) for row in rows if not row.n_blocks)
+    missing = frozenset(one for one in named if lacks(data, *one))
+    return Contrasts(rows, palette.looks(study), tuple(loads(data)), missing, study.gates.sample_floor)
 
 
 def differences(row: VerdictRow, scale: float | None = None) -> tuple[float | None, float | None, float | None]:
@@ -188,36 +184,28 @@ def effect(row: VerdictRow) -> tuple[float | None, float | None, float | None]:
     return differences(row) if row.by_difference else (row.ratio, row.ci_low, row.ci_high)
 
 
-def not_reported(data: StudyData, row: VerdictRow) -> bool:
-    """Whether a row has no verdict because otherwise valid runs did not record its response."""
-    return not row.n_blocks and lacks(data, row.load, row.response, row.treatment)
-
-
 def lacks(data: StudyData, load: str, response: str, treatment: str) -> bool:
     """Whether a treatment has included runs at a load, and none of them recorded the response."""
-    runs = data.table.filter(pl.col("included") & (pl.col("load") == load) & (pl.col("treatment") == treatment))
+    runs = data.table.filter(pl.col("included"), load=load, treatment=treatment)
     return not runs.is_empty() and response not in runs["response"].to_list()
-
-
-def requests_of(run: RunRecord) -> float:
-    """Return the number of requests that a run measured."""
-    recorded = run.responses.get("requests")
-    return float(recorded) if recorded is not None else float(sum(g.requests for g in run.generators))
 
 
 def usage(data: StudyData) -> pl.DataFrame:
     """Return one row per included run and component: CPU seconds per request, cores, PSS."""
-    rows = [
-        (
-            *(run.load, run.treatment, run.run_id, used.role, used.component, used.count),
-            used.cpu_s / requests_of(run) if requests_of(run) else None,
-            used.cpu_s / used.window_s if used.window_s > 0 else None,
-            used.pss_bytes,
-            used.throttled_s,
-        )
-        for run in data.included_runs()
-        for used in run.usage
-    ]
+    rows = []
+    for run in data.included_runs():
+        requests = run.responses.get("requests")
+        requests = float(sum(one.requests for one in run.generators)) if requests is None else requests
+        rows += [
+            (
+                *(run.load, run.treatment, run.run_id, used.role, used.component, used.count),
+                used.cpu_s / requests if requests else None,
+                used.cpu_s / used.window_s if used.window_s > 0 else None,
+                used.pss_bytes,
+                used.throttled_s,
+            )
+            for used in run.usage
+        ]
     schema: dict[str, Any] = dict.fromkeys(("load", "treatment", "run_id", "role", "component"), pl.String)
     schema |= {"count": pl.Int64, "cpu_s_per_request": pl.Float64, "cpu_cores": pl.Float64}
     schema |= {"pss_bytes": pl.Int64, "throttled_s": pl.Float64}
@@ -226,10 +214,6 @@ def usage(data: StudyData) -> pl.DataFrame:
 
 def blocks_of(data: StudyData, load: str | None = None) -> tuple[int, int]:
     """Return the blocks used and the blocks planned at a load; without a load, those of the load with fewest."""
-    planned = data.plan.study.blocks
-    names = [load] if load is not None else loads(data)
-    kept = [
-        data.table.filter(pl.col("included") & (pl.col("load") == name)).get_column("block").n_unique()
-        for name in names
-    ]
-    return (min(kept) if kept else 0), planned
+    used = data.table.filter("included")
+    kept = [used.filter(load=name)["block"].n_unique() for name in (loads(data) if load is None else [load])]
+    return min(kept, default=0), data.plan.study.blocks

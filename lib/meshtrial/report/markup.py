@@ -22,6 +22,7 @@ from typing import Any, Generic, Literal, TypeVar
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from meshtrial import __version__
 from meshtrial.report import palette, wording
 from meshtrial.vocabulary import VerdictLabel
 
@@ -31,6 +32,8 @@ TEMPLATES = Path(__file__).parent / "templates"
 Form = Literal["page", "notebook", "text"]
 # The MIME type under which a notebook keeps an output's form for pages; JupyterLab shows the HTML of the same output.
 ON_PAGE = "application/vnd.meshtrial.page"
+# The macros of each form.
+_PARTS: dict[Form, str] = {"page": "parts.html.j2", "notebook": "parts.html.j2", "text": "parts.txt.j2"}
 Row = TypeVar("Row")
 
 
@@ -71,12 +74,8 @@ def _environment(form: Form) -> Environment:
         # A nested object takes the form of its container.
         finalize=lambda value: value.laid_out(form) if isinstance(value, Displayable) else value,
     )
-    environment.globals["own_parts"] = _parts_of(form)
+    environment.globals |= {"own_parts": _PARTS[form], "style_sheet": style_sheet, "version": __version__}
     return environment
-
-
-def _parts_of(form: Form) -> str:
-    return "parts.txt.j2" if form == "text" else "parts.html.j2"
 
 
 def render(template: str, **values: Any) -> Markup:
@@ -105,7 +104,7 @@ class Fragment(Displayable):
     def laid_out(self, form: Form) -> str:
         """Return the piece in one of its forms."""
         template, _, macro = self._name.rpartition(".")
-        module = _environment(form).get_template(f"{template}.j2" if template else _parts_of(form)).module
+        module = _environment(form).get_template(f"{template}.j2" if template else _PARTS[form]).module
         text: str = getattr(module, macro)(*self._values)
         return text.rstrip("\n") if form == "text" else text
 
@@ -125,9 +124,9 @@ def bullets(items: Iterable[str]) -> Fragment:
     return Fragment("bullets", list(items))
 
 
-def fold(title: str, summary: str, *body: Displayable, opened: bool = False) -> Fragment:
+def fold(title: str, summary: str, *body: Displayable) -> Fragment:
     """Fold a part that most readers skip under its title and a one-line summary. It is open in print."""
-    return Fragment("fold", title, summary, join(*body), opened)
+    return Fragment("fold", title, summary, join(*body))
 
 
 def badge(glyph: str, word: str, tone: str) -> Fragment:
@@ -239,9 +238,8 @@ class Table:
 
     def new_group(self, index: int) -> str:
         """Return the heading above a row, or nothing if the row before has the same heading."""
-        if not self.groups or (index > 0 and self.groups[index - 1] == self.groups[index]):
-            return ""
-        return self.groups[index]
+        own, previous = (self.groups[at] if self.groups and at >= 0 else "" for at in (index, index - 1))
+        return "" if own == previous else own
 
     def to_text(self) -> str:
         """Return the table in aligned columns, for a terminal."""
@@ -269,9 +267,8 @@ def facts(
     caption: str, heads: tuple[str, str], rows: Iterable[tuple[str, object]], note: str = "", **options: Any
 ) -> Table:
     """Make a table of facts in reading order: a name and a value per row."""
-    name, value = heads
     columns: list[Column[tuple[str, object]]] = [
-        Column(name, lambda row: row[0]),
-        Column(value, lambda row: row[1], wide=True),
+        Column(heads[0], lambda row: row[0]),
+        Column(heads[1], lambda row: row[1], wide=True),
     ]
     return Table.from_rows(caption, columns, rows, note, sortable=False, **options)

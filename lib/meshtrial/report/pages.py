@@ -1,4 +1,4 @@
-"""Pages that are made without a notebook: a title and sections in one offline file.
+"""What all pages share, the digests by which a report names its records, and pages made without a notebook.
 
 Every page has the same script, and a policy with its digest that allows this script only. The script sorts tables and
 removes what does not scroll from the tab order; it fetches nothing. A page is complete without it. No part of the
@@ -9,30 +9,34 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from markupsafe import Markup
 
-from meshtrial import __version__
 from meshtrial.design.responses import response as registered
+from meshtrial.errors import RecordError
 from meshtrial.inference.between import Between, differences
 from meshtrial.inference.history import levels
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.store import write_text
-from meshtrial.report.markup import TEMPLATES, Displayable, paragraph, render, style_sheet
+from meshtrial.report.markup import TEMPLATES, Displayable, paragraph, render
 from meshtrial.report.tables.between import between as table
 from meshtrial.report.tables.between import levels as level_table
 
 
-@dataclass(frozen=True)
-class Script:
-    """A script as part of a page."""
+class Script(NamedTuple):
+    """A script as part of a page: its exact bytes between the tags, and its digest for the page's policy.
 
-    source: Markup  # the exact bytes between the tags
-    digest: str  # for the page's policy: `sha256-`, base64 (https://www.w3.org/TR/CSP3/#grammardef-hash-source)
+    The digest is `sha256-` and base64 (https://www.w3.org/TR/CSP3/#grammardef-hash-source).
+    """
+
+    source: Markup
+    digest: str
 
 
 @cache
@@ -40,6 +44,19 @@ def script() -> Script:
     """Return the script of all pages."""
     source = (TEMPLATES / "page.js").read_text(encoding="utf-8")
     return Script(Markup(source), "sha256-" + base64.b64encode(hashlib.sha256(source.encode()).digest()).decode())
+
+
+def report_seal(html_path: Path) -> dict[str, str]:
+    """Return the digests ``plan`` and ``verdicts`` and the folder ``records`` that a report names.
+
+    The result is empty if the page has no provenance.
+    """
+    try:
+        text = html_path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecordError(f"{html_path}: cannot be read ({error})") from None
+    found = re.search(r'<div\b[^>]*\bclass="mt-seal"[^>]*>', text)
+    return dict(re.findall(r'data-mt-(\w+)="([^"]*)"', found.group())) if found else {}
 
 
 @dataclass(frozen=True)
@@ -57,22 +74,15 @@ class Section:
 
 def write_page(path: Path, title: str, sections: Sequence[Section]) -> None:
     """Write a page as one file that fetches nothing."""
-    page = render(
-        "comparison.html.j2",
-        title=title,
-        headings=[("2", section.anchor, section.title) for section in sections if section.title],
-        sections=sections,
-        sheets=[style_sheet("objects.css"), style_sheet("page.css")],
-        version=__version__,
-        script=script(),
-    )
+    headings = [("2", section.anchor, section.title) for section in sections if section.title]
+    page = render("comparison.html.j2", title=title, headings=headings, sections=sections, script=script())
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, page)
 
 
 def write_history(path: Path, studies: Sequence[StudyData], compared: Sequence[Between], response: str) -> None:
     """Write the page of a question's studies: an effect over time, and the studies compared if there are several."""
-    from meshtrial.report.figures.history import history  # pages of tables need no matplotlib
+    from meshtrial.report.figures.sessions import history  # pages of tables need no matplotlib
 
     name, changes = registered(response).name, levels(compared)
     marks = [

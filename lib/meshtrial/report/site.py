@@ -17,10 +17,9 @@ from email.utils import format_datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-from markupsafe import Markup
 from msgspec import Meta
 
-from meshtrial import __version__, paths
+from meshtrial import paths
 from meshtrial.design.study import Treatment
 from meshtrial.errors import MeshtrialError, RecordError, UsageError, writing
 from meshtrial.inference.export import document, export
@@ -29,7 +28,7 @@ from meshtrial.records.packed import PARTS, pack
 from meshtrial.records.store import PLAN, read_json, write_text
 from meshtrial.report import figures, frames, report_seal, tables, wording
 from meshtrial.report.catalogue import utc_text
-from meshtrial.report.markup import render, style_sheet
+from meshtrial.report.markup import render
 from meshtrial.report.summary import one_line
 from meshtrial.report.tables import clauses
 from meshtrial.typed import of_schema, read, reason
@@ -88,7 +87,12 @@ class Published:
     @property
     def heading(self) -> str:
         """The title with treatments and place, because several studies of a site may ask the same question."""
-        treatments = list(map(_read_treatment, self.study.treatments))
+        treatments = []
+        for name in self.study.treatments:
+            try:
+                treatments.append(Treatment.parse(name))
+            except UsageError:  # the file may have been edited
+                treatments.append(Treatment(name))
         planes = dict.fromkeys(treatment.versioned for treatment in treatments if treatment.dataplane != "none")
         apps = dict.fromkeys(treatment.app for treatment in treatments if treatment.app)
         details = f": {wording.listing(list(planes))}" if planes else ""
@@ -156,14 +160,6 @@ def read_summary(path: Path) -> Published:
     return published
 
 
-def _read_treatment(name: str) -> Treatment:
-    """Parse a treatment; return an invalid name unchanged, because the file may have been edited."""
-    try:
-        return Treatment.parse(name)
-    except UsageError:
-        return Treatment(name)
-
-
 def refuse_foreign(root: Path) -> None:
     """Raise UsageError if a folder cannot hold a site: the checkout, a study, or another web page."""
     is_foreign = (root / INDEX).exists() and not (root / VERDICTS).is_file()
@@ -202,8 +198,6 @@ def write_site_index(
         studies=sorted(studies, key=lambda study: study.weight, reverse=True),
         broken=broken,
         has_feed=(root / FEED).is_file(),
-        sheets=_sheets(),
-        version=__version__,
     )
     write_text(root / INDEX, page)
     return root / INDEX
@@ -250,15 +244,12 @@ def publish(data: StudyData, report: Path, root: Path) -> Published:
             earlier=sorted(path.name for path in folder.glob("report-*.html")),
             citation=tables.citation(data),
             root="../" * published.address.count("/"),
-            sheets=_sheets(),
-            version=__version__,
         )
         write_text(folder / INDEX, page)
     return published
 
 
 def _place(report: Path, target: Path) -> None:
-    """Copy the report; keep an earlier one with different verdicts, named by their digest."""
     if report == target:
         return
     if target.is_file():
@@ -266,7 +257,3 @@ def _place(report: Path, target: Path) -> None:
         if earlier != report_seal(report).get("verdicts") and re.fullmatch(r"[0-9a-f]{64}", earlier):
             target.rename(target.with_name(f"report-{earlier[:8]}.html"))
     shutil.copyfile(report, target)
-
-
-def _sheets() -> list[Markup]:
-    return [style_sheet(name) for name in ("objects.css", "page.css", "site/site.css")]

@@ -15,7 +15,6 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 from xml.etree import ElementTree
 
@@ -27,8 +26,7 @@ from meshtrial.records.schema import VerdictRow
 from meshtrial.report import wording
 from meshtrial.report.frames import Contrasts
 from meshtrial.report.markup import TEMPLATES, cell
-from meshtrial.report.tables.verdict_columns import MARKDOWN, Line, VerdictColumn, columns_of
-from meshtrial.report.tables.verdicts import in_words
+from meshtrial.report.tables.verdicts import MARKDOWN, Line, VerdictColumn, columns_of, in_words
 
 # A name of these characters only can be written as code.
 _PLAIN_NAME = re.compile(r"[\w.+@/:=-]+(?: [\w.+@/:=-]+)*")
@@ -45,33 +43,26 @@ class _Escaped(str):
     """Markdown that is already escaped."""
 
 
-def _references(text: str) -> str:
-    # Some sites search for @names after resolving references; a zero-width space prevents that.
-    return "".join(f"&#{ord(sign)};" for sign in text.replace("@", "@\u200b"))
-
-
 def one_line(value: object) -> str:
     """Return any value as one line that XML and a table's cell can hold."""
     return " ".join(_NOT_XML.sub(_REPLACEMENT, str(value)).split())
 
 
 def _text(value: object) -> _Escaped:
-    """Escape any value as Markdown text."""
     if isinstance(value, _Escaped):
         return value
-    return _Escaped(_STRUCTURE.sub(lambda found: _references(found[0]), one_line(value)))
+    # Some sites search for @names after resolving references; a zero-width space prevents that.
+    return _Escaped(
+        _STRUCTURE.sub(
+            lambda found: "".join(f"&#{ord(sign)};" for sign in found[0].replace("@", "@\u200b")), one_line(value)
+        )
+    )
 
 
 def _name(value: object) -> _Escaped:
     """Return a name as code, or as text if it has characters of Markdown."""
     text = one_line(value)
     return _Escaped(f"`{text}`") if _PLAIN_NAME.fullmatch(text) else _text(text)
-
-
-@cache
-def _environment() -> Environment:
-    # This environment writes Markdown, not HTML: `finalize` escapes every value.
-    return Environment(loader=FileSystemLoader(TEMPLATES), finalize=_text, undefined=StrictUndefined, trim_blocks=True)
 
 
 def markdown(title: str, contrasts: Contrasts, outcome: GateOutcome) -> str:
@@ -82,48 +73,50 @@ def markdown(title: str, contrasts: Contrasts, outcome: GateOutcome) -> str:
     shown = contrasts.where(lambda row: not row.exploratory)
     judged = {one.declared.key: one for one in outcome.judged}
     columns = columns_of(MARKDOWN)
-    rows: list[tuple[str, list[_Escaped]]] = []
+    rows: dict[str, list[list[_Escaped]]] = {load: [] for load in shown.loads}
     for row in shown.rows:
         one = None if row.twin else judged.get(row.key)
         line = Line(row, shown, gate="–" if one is None else _answer(one, outcome))
-        rows.append((row.load, [_cell(column, column.value_in(MARKDOWN, line)) for column in columns]))
+        cells = [_cell(column, column.value_in(MARKDOWN, line)) for column in columns]
+        rows.setdefault(row.load, []).append(cells)
     for one in outcome.judged:
-        if one.row is None:
-            known = _absent(one, outcome)
-            rows.append((one.declared.load, [_cell(column, known.get(column.heading)) for column in columns]))
-    loads = dict.fromkeys([*shown.loads, *(load for load, _ in rows)])
-    by_load = [(load, [cells for where, cells in rows if where == load]) for load in loads]
-    text = (
-        _environment()
-        .get_template("summary.md.j2")
-        .render(
-            title=title,
-            mark="" if not outcome.rules else "\u274c" if outcome.fired else "\u2705",
-            outcome=outcome,
-            columns=columns,
-            loads=[(load, cells) for load, cells in by_load if cells],
-            rules=rule_sentences(outcome),
-            warnings=wording.warnings(shown.rows),
-        )
+        if one.row is None:  # a declared contrast that has no row
+            known = {
+                "treatment": one.declared.treatment,
+                "against": one.declared.baseline,
+                "response": one.declared.response.label,
+                "verdict": one.sentence,
+                "gate": _answer(one, outcome),
+            }
+            cells = [_cell(column, known.get(column.heading)) for column in columns]
+            rows.setdefault(one.declared.load, []).append(cells)
+    # This environment writes Markdown, not HTML: `finalize` escapes every value.
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES), finalize=_text, undefined=StrictUndefined, trim_blocks=True
+    )
+    text = environment.get_template("summary.md.j2").render(
+        title=title,
+        mark="" if not outcome.rules else "\u274c" if outcome.fired else "\u2705",
+        outcome=outcome,
+        columns=columns,
+        loads=[(load, cells) for load, cells in rows.items() if cells],
+        rules=list(_rule_sentences(outcome)),
+        warnings=wording.warnings(shown.rows),
     )
     # Absent parts of the template leave empty lines.
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
-def rule_sentences(outcome: GateOutcome) -> list[str]:
-    """Return the gate's rules, and how often chance alone would fire it."""
-    if not outcome.rules:
-        return []
-    families = len(outcome.families)
-    sentences = [f"Rules: {outcome.rules}. They do not apply to the A/A twin and to exploratory responses."]
-    if outcome.false_alarms:
-        share = wording.rounded_percent(outcome.false_alarms)
-        of = f"{families} famil{'ies' if families > 1 else 'y'}, one per primary response and load"
-        sentences.append(
-            f"If all treatments were equal, a difference found by chance would fire this gate in at most about {share} "
-            f"of cases ({of})."
-        )
-    return sentences
+def _rule_sentences(outcome: GateOutcome) -> Iterator[str]:
+    if outcome.rules:
+        yield f"Rules: {outcome.rules}. They do not apply to the A/A twin and to exploratory responses."
+        if outcome.false_alarms:
+            share, families = wording.rounded_percent(outcome.false_alarms), len(outcome.families)
+            of = f"{families} famil{'ies' if families > 1 else 'y'}, one per primary response and load"
+            yield (
+                "If all treatments were equal, a difference found by chance would fire this gate in at most about "
+                f"{share} of cases ({of})."
+            )
 
 
 def _cell(column: VerdictColumn, value: object) -> _Escaped:
@@ -132,55 +125,37 @@ def _cell(column: VerdictColumn, value: object) -> _Escaped:
     return _Escaped(text + (f" ({_text(content.note)})" if content.note else ""))
 
 
-def _absent(one: Judged, outcome: GateOutcome) -> dict[str, str]:
-    """Return the cells, by column, of a declared contrast that has no row."""
-    declared = one.declared
-    return {
-        "treatment": declared.treatment,
-        "against": declared.baseline,
-        "response": declared.response.label,
-        "verdict": one.sentence,
-        "gate": _answer(one, outcome),
-    }
-
-
 def _answer(one: Judged, outcome: GateOutcome) -> str:
     return one.broken or ("passes" if outcome.rules else "–")
 
 
 def junit(name: str, outcome: GateOutcome) -> str:
     """Return JUnit XML with one test case per primary contrast: failed if the gate fires, skipped if inconclusive."""
-    cases = [_case(name, one) for one in outcome.judged]
-    if outcome.fired and not cases:
-        cases = [_element("testcase", classname=name, name="primary contrasts")]
-        cases[0].append(_element("failure", outcome.line, message=outcome.line, type="missing"))
-    tally = {
-        "tests": str(len(cases)),
-        "failures": str(sum(case.find("failure") is not None for case in cases)),
-        "errors": "0",
-        "skipped": str(sum(case.find("skipped") is not None for case in cases)),
-    }
-    suite = _element("testsuite", name=name, **tally)
-    suite.extend(cases)
+    suite = _element("testsuite", name=name)
+    for one in outcome.judged:
+        declared = one.declared
+        label = f"{declared.treatment} against {declared.baseline}: {declared.response.label}"
+        classname = f"{name}.{declared.load}" if declared.load else name
+        case = _element("testcase", classname=classname, name=label)
+        text = in_words(one.row) if one.row else f"{one}."
+        if one.broken:
+            case.append(_element("failure", text, message=f"{one.sentence} ({one.broken})", type=one.word))
+        elif not one.word.conclusive:
+            case.append(_element("skipped", message=text))
+        else:
+            case.append(_element("system-out", text))
+        suite.append(case)
+    if outcome.fired and not outcome.judged:
+        case = _element("testcase", classname=name, name="primary contrasts")
+        case.append(_element("failure", outcome.line, message=outcome.line, type="missing"))
+        suite.append(case)
+    failures, skipped = (str(len(suite.findall(f"testcase/{kind}"))) for kind in ("failure", "skipped"))
+    tally = {"tests": str(len(suite)), "failures": failures, "errors": "0", "skipped": skipped}
+    suite.attrib |= tally
     top = _element("testsuites", name="meshtrial", **tally)
     top.append(suite)
     ElementTree.indent(top)
     return f"{_XML}{ElementTree.tostring(top, encoding='unicode')}\n"
-
-
-def _case(suite: str, one: Judged) -> ElementTree.Element:
-    declared = one.declared
-    classname = f"{suite}.{declared.load}" if declared.load else suite
-    label = f"{declared.treatment} against {declared.baseline}: {declared.response.label}"
-    case = _element("testcase", classname=classname, name=label)
-    text = in_words(one.row) if one.row else f"{one}."
-    if one.broken:
-        case.append(_element("failure", text, message=f"{one.sentence} ({one.broken})", type=one.word))
-    elif not one.word.conclusive:
-        case.append(_element("skipped", message=text))
-    else:
-        case.append(_element("system-out", text))
-    return case
 
 
 def _element(tag: str, text: str = "", **attributes: str) -> ElementTree.Element:
@@ -192,6 +167,7 @@ def _element(tag: str, text: str = "", **attributes: str) -> ElementTree.Element
 # --- trackers ---------------------------------------------------------------------------------------------------------
 
 _SMALLER_IS_BETTER = ("latency", "resource")
+_JSON: dict[str, Any] = {"indent": 1, "ensure_ascii": False, "allow_nan": False}
 
 
 def benchmark_json(title: str, contrasts: Contrasts) -> str:
@@ -201,22 +177,22 @@ def benchmark_json(title: str, contrasts: Contrasts) -> str:
     is better are left out.
     """
     entries = []
-    for row in _primary(contrasts):
+    for row in contrasts.rows:
         ratio, difference = _effects(row)
         chosen = ratio or difference
-        if chosen is None or (row.response in REGISTRY and REGISTRY[row.response].kind not in _SMALLER_IS_BETTER):
+        is_left_out = row.response in REGISTRY and REGISTRY[row.response].kind not in _SMALLER_IS_BETTER
+        if row.exploratory or chosen is None or is_left_out:
             continue
-        low, high = (chosen.get(end) for end in ("lower_value", "upper_value"))
         entry = {
             "name": f"{_series(title, row)}, {row.label}",
             "unit": "ratio" if ratio else f"{row.response}, difference",
             "value": chosen["value"],
             "extra": f"{wording.effect_in_full(row)}: {row.sentence}",
         }
-        if low is not None and high is not None:
-            entry["range"] = f"{low:.4g} to {high:.4g}"
+        if {"lower_value", "upper_value"} <= chosen.keys():
+            entry["range"] = f"{chosen['lower_value']:.4g} to {chosen['upper_value']:.4g}"
         entries.append(entry)
-    return _dumped(entries)
+    return json.dumps(entries, **_JSON) + "\n"
 
 
 def bencher(title: str, contrasts: Contrasts) -> str:
@@ -225,15 +201,11 @@ def bencher(title: str, contrasts: Contrasts) -> str:
     Each response has two measures, its ratio and its difference in SI units, with the ends of their intervals.
     """
     benchmarks: dict[str, dict[str, Any]] = {}
-    for row in _primary(contrasts):
+    for row in (row for row in contrasts.rows if not row.exploratory):
         for scale, effect in zip(("ratio", "difference"), _effects(row), strict=True):
             if effect is not None:
                 benchmarks.setdefault(_series(title, row), {})[f"{row.response} {scale}"] = effect
-    return _dumped(benchmarks)
-
-
-def _primary(contrasts: Contrasts) -> Iterator[VerdictRow]:
-    return (row for row in contrasts.rows if not row.exploratory)
+    return json.dumps(benchmarks, **_JSON) + "\n"
 
 
 def _series(title: str, row: VerdictRow) -> str:
@@ -241,18 +213,14 @@ def _series(title: str, row: VerdictRow) -> str:
     return f"{title}: {row.treatment} against {row.baseline}{at}"
 
 
-def _effects(row: VerdictRow) -> tuple[dict[str, float] | None, dict[str, float] | None]:
+def _effects(row: VerdictRow) -> list[dict[str, float] | None]:
     """Return ratio and difference with the ends of their intervals that are finite; None for a missing one."""
-    ratio = _metric(row.ratio, row.ci_low, row.ci_high)
-    return ratio, _metric(row.difference, row.difference_low, row.difference_high)
-
-
-def _metric(value: float | None, low: float | None, high: float | None) -> dict[str, float] | None:
-    if value is None or not math.isfinite(value):
-        return None
-    ends = {"lower_value": low, "upper_value": high}
-    return {"value": value} | {name: end for name, end in ends.items() if end is not None and math.isfinite(end)}
-
-
-def _dumped(value: object) -> str:
-    return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    effects: list[dict[str, float] | None] = []
+    for value, low, high in (
+        (row.ratio, row.ci_low, row.ci_high),
+        (row.difference, row.difference_low, row.difference_high),
+    ):
+        named = {"value": value, "lower_value": low, "upper_value": high}
+        finite = {name: one for name, one in named.items() if one is not None and math.isfinite(one)}
+        effects.append(finite if "value" in finite else None)
+    return effects

@@ -124,9 +124,9 @@ _DECIMALS = {"ms": 3, "us/request": 1, "MiB": 1, "cores": 3, "%": 2, "rps": 1}
 
 def qualifier(row: VerdictRow, *, brief: bool = False) -> str:
     """Return the verdict's qualifier, with the margin's absolute floor if that decided."""
-    if row.margin_floor is not None and (row.verdict is VerdictLabel.EQUIVALENT or row.qualifier == BELOW_MARGIN):
-        return " ".join(filter(None, (row.qualifier, within_floor(row, brief=brief))))
-    return row.qualifier
+    floor_decided = row.verdict is VerdictLabel.EQUIVALENT or row.qualifier == BELOW_MARGIN
+    within = within_floor(row, brief=brief) if row.margin_floor is not None and floor_decided else ""
+    return " ".join(filter(None, (row.qualifier, within)))
 
 
 def margin(row: VerdictRow | None, sign: str = "") -> str:
@@ -171,9 +171,8 @@ def uncorrected(row: VerdictRow) -> str:
 
     Intervals that are compatible with step-down max-T have no closed form, so the row says why the two differ.
     """
-    low, high, null = (
-        (row.difference_low, row.difference_high, 0.0) if row.by_difference else (row.ci_low, row.ci_high, 1.0)
-    )
+    null = 0.0 if row.by_difference else 1.0
+    low, high = (row.difference_low, row.difference_high) if row.by_difference else (row.ci_low, row.ci_high)
     excludes_zero = (low is not None and low > null) or (high is not None and high < null)
     is_open = row.verdict in (VerdictLabel.INCONCLUSIVE, VerdictLabel.EQUIVALENT)
     exact = row.adjustment != "none" and "provisional" not in row.method
@@ -279,8 +278,9 @@ def effect_in_full(row: VerdictRow) -> str:
 
 def interval_mark(row: VerdictRow) -> str:
     """Return a note if an interval is too narrow although its verdict holds: the effect is large, and blocks depend."""
-    is_marked = warned(row, "dependent-blocks") and row.verdict.different
-    return f", too narrow because {row.counted} depend" if is_marked else ""
+    if not row.verdict.different or not warned(row, "dependent-blocks"):
+        return ""
+    return f", too narrow because {row.counted} depend"
 
 
 def range_of_effect(row: VerdictRow, low: float | None, high: float | None) -> str:

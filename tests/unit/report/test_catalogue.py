@@ -85,11 +85,6 @@ def test_failed_and_interrupted_runs_are_listed(runs, data):
     assert "report: missing" in stopped
 
 
-def test_an_unknown_status_is_refused(runs):
-    with refused(UsageError):
-        write_entry(runs / "x.html", study="s", status="fine")
-
-
 def test_entries_hold_no_machine_path_and_an_empty_folder_says_how_to_begin(runs, data, tmp_path):
     text = report(runs, "a", data).read_text()
     assert str(runs) not in text

@@ -238,10 +238,6 @@ def test_the_numbers_are_those_of_each_study(data, other):
             assert sorted(mine[column].to_list()) == sorted(own[column].to_list())
 
 
-def test_the_caption_says_that_no_test_stands_between_them(data, other):
-    assert "They share no block" in figures.two_studies(data, other).caption
-
-
 @pytest.mark.usefixtures("undrawn")
 def test_it_goes_through_the_detectable_effect_of_the_study_and_falls(variants):
     data = variants["usual"]

@@ -18,7 +18,7 @@ from meshtrial.records import parts
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.parts import Part
 from meshtrial.records.store import StudyStore
-from meshtrial.report.figures.history import history
+from meshtrial.report.figures.sessions import history
 from meshtrial.report.pages import write_history
 
 DAY_S = 86400.0

@@ -14,9 +14,8 @@ from refused import refused
 from unit.report.synth import changed
 
 from meshtrial.errors import RecordError
-from meshtrial.report import figures, html, tables
-from meshtrial.report.exporter import PAPERMILL_TAG, UNFINISHED
-from meshtrial.report.html import add_unfinished_banner, notebook_to_html
+from meshtrial.report import figures, report_seal, tables
+from meshtrial.report.exporter import PAPERMILL_TAG, UNFINISHED, add_unfinished_banner, notebook_to_html
 
 VOID = {"meta", "link", "br", "img", "hr", "input", "col", "wbr", "use", "path"}
 
@@ -69,7 +68,7 @@ def made(data, source: str) -> object:
 def export(tmp_path: Path, cells, **metadata) -> str:
     notebook = new_notebook(cells=cells, metadata=metadata)
     nbformat.write(notebook, tmp_path / "n.ipynb")
-    return html.notebook_to_html(tmp_path / "n.ipynb", tmp_path / "n.html").read_text()
+    return notebook_to_html(tmp_path / "n.ipynb", tmp_path / "n.html").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +100,7 @@ def page(data, tmp_path_factory) -> str:
     ]
     notebook = new_notebook(cells=cells)
     nbformat.write(notebook, folder / "study.ipynb")
-    path = html.notebook_to_html(folder / "study.ipynb", folder / "study.html", index="index.html")
+    path = notebook_to_html(folder / "study.ipynb", folder / "study.html", index="index.html")
     return path.read_text()
 
 
@@ -189,15 +188,15 @@ def test_no_folder_of_this_machine_is_on_the_page(tmp_path, monkeypatch):
 def test_the_seal_is_read_back(page, data, tmp_path):
     path = tmp_path / "r.html"
     path.write_text(page)
-    assert html.report_seal(path) == {
+    assert report_seal(path) == {
         "plan": data.plan.sha256,
         "verdicts": tables.verdicts_sha256(data),
         "records": tables.recorded_at(data),
     }
     path.write_text("<p>something else</p>")
-    assert html.report_seal(path) == {}
+    assert report_seal(path) == {}
     with refused(RecordError, names=[tmp_path / "missing.html"]):
-        html.report_seal(tmp_path / "missing.html")
+        report_seal(tmp_path / "missing.html")
 
 
 def test_an_error_stands_first_and_is_escaped(tmp_path):
@@ -228,7 +227,7 @@ def test_titles_from_metadata_heading_or_file_name(tmp_path):
 def test_an_unreadable_notebook_names_the_file(tmp_path):
     (tmp_path / "bad.ipynb").write_text("{")
     with refused(RecordError, names=[tmp_path / "bad.ipynb"]):
-        html.notebook_to_html(tmp_path / "bad.ipynb", tmp_path / "bad.html")
+        notebook_to_html(tmp_path / "bad.ipynb", tmp_path / "bad.html")
     assert not (tmp_path / "bad.html").exists()
 
 

@@ -12,8 +12,8 @@ from meshtrial.report import figures
 from meshtrial.report.markup import ON_PAGE, Cell, Column, Table, bullets, fold, paragraph, part, render
 
 ROOMS = ("report", "compare", "inference", "commands")
-# These parse the output of matplotlib and nbconvert.
-TAKE_APART = ("html.py", "svg.py")
+# It reads the seal of a written page.
+TAKE_APART = ("pages.py",)
 TAG = re.compile(
     r"</?(a|b|br|code|data|details|div|figure|h[1-6]|img|li|nav|p|section|small|span|strong|table|t[dhr]|ul)\b"
 )
@@ -71,4 +71,4 @@ def test_what_is_nested_takes_the_form_of_what_it_is_in(data):
 
 def test_a_template_that_lacks_a_value_says_so():
     with pytest.raises(UndefinedError):
-        render("index.html.j2", reports=[], orphans=[], sheets=[])
+        render("index.html.j2", reports=[])

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
-from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Patch
@@ -60,11 +59,13 @@ def course(data: StudyData, load: str = "") -> Figure:
     rows = _rows(data, load)
     if why := _why_no_course(rows):
         return empty(why)
-    panels = [
-        rows.filter(measure=measure).with_columns(pl.lit(title).alias("what"), pl.col("value") * scale)
-        for measure, title, scale in _PANELS
-        if _is_informative(rows, measure)
-    ]
+    panels = []
+    for measure, title, scale in _PANELS:
+        panel = rows.filter(measure=measure).with_columns(pl.lit(title).alias("what"), pl.col("value") * scale)
+        least, most = (float(end or 0) for end in (panel["value"].min(), panel["value"].max()))  # type: ignore[arg-type]
+        # A rate that never dropped is not worth a panel.
+        if not panel.is_empty() and {"failed": most > 0, "sent": least < 0.9 * most}.get(measure, True):
+            panels.append(panel)
     middle = pl.col("value").median().alias("median")
     ends = (pl.col("value").min().alias("least"), pl.col("value").max().alias("most"))
     keys = ["what", "treatment", "second"]
@@ -77,11 +78,18 @@ def course(data: StudyData, load: str = "") -> Figure:
     planned_load = data.plan.study.load(load)
     if isinstance(planned_load, RestartUnderLoad):
         caption += " Shaded: the time that counts as around the restart."
-    return Figure(lambda: _draw_course(data, panels, table, planned_load), _alt_of_course(table), caption, table)
+    medians = (pl.col("median").min().alias("low"), pl.col("median").max().alias("high"))
+    parts = (
+        f"{what}, {treatment}: medians from {wording.number(low)} to {wording.number(high)}"
+        for what, treatment, low, high in table.group_by("what", "treatment", maintain_order=True)
+        .agg(*medians)
+        .iter_rows()
+    )
+    alt = alt_text("Course of the runs over their seconds", parts)
+    return Figure(lambda: _draw_course(data, panels, table, planned_load), alt, caption, table)
 
 
 def _why_no_course(rows: pl.DataFrame) -> str:
-    """Return why there is nothing to draw, or nothing."""
     if rows.is_empty():
         return "No course of the runs over time was recorded, and their requests are not available to compute it from."
     return "" if rows["second"].max() else "No run recorded its course over more than one second."
@@ -105,7 +113,6 @@ def _rows(data: StudyData, load: str) -> pl.DataFrame:
 
 
 def _run_names(runs: Sequence[RunRecord]) -> pl.DataFrame:
-    """Return each run's name, treatment and block, by its index."""
     rows = [(place, run.run_id, run.treatment, run.repetition) for place, run in enumerate(runs)]
     kinds = {"run": pl.Int32, "run_id": pl.String, "treatment": pl.String, "block": pl.Int32}
     return pl.DataFrame(rows, schema=kinds, orient="row")
@@ -129,15 +136,6 @@ def _whole_seconds(data: StudyData, load: str) -> tuple[pl.DataFrame, list[RunRe
     ends = sent.select("run", whole.alias("end"))
     kept = every.join(ends, on="run", maintain_order="left").filter(pl.col("second") < pl.col("end"))
     return kept.drop("end"), runs
-
-
-def _is_informative(rows: pl.DataFrame, measure: str) -> bool:
-    values = rows.filter(pl.col("measure") == measure)["value"]
-    if values.is_empty():
-        return False
-    low, high = float(values.min()), float(values.max())  # type: ignore[arg-type]
-    # A rate that never dropped is not worth a panel.
-    return {"failed": high > 0, "sent": low < 0.9 * high}.get(measure, True)
 
 
 def _draw_course(data: StudyData, panels: Sequence[pl.DataFrame], table: pl.DataFrame, load: Load) -> Canvas:
@@ -164,16 +162,6 @@ def _draw_course(data: StudyData, panels: Sequence[pl.DataFrame], table: pl.Data
     return figure
 
 
-def _alt_of_course(table: pl.DataFrame) -> str:
-    ends = (pl.col("median").min().alias("low"), pl.col("median").max().alias("high"))
-    lines = table.group_by("what", "treatment", maintain_order=True).agg(*ends).iter_rows()
-    parts = (
-        f"{what}, {treatment}: medians from {wording.number(low)} to {wording.number(high)}"
-        for what, treatment, low, high in lines
-    )
-    return alt_text("Course of the runs over their seconds", parts)
-
-
 def strip(data: StudyData, load: str = "") -> Figure:
     """Draw the latency of every second of every included run, as one strip per run.
 
@@ -198,12 +186,22 @@ def strip(data: StudyData, load: str = "") -> Figure:
         "in a hundred lies beyond either end. A row that differs is an unusual run; a column is a time at which all "
         "runs were slow."
     )
-    return Figure(
-        lambda: _draw_strips(data, rows, (low, high), label),
-        _alt_of_strips(data, rows, label),
-        caption,
-        _slowest_seconds(rows, label),
-    )
+    parts = []
+    for look, seconds in frames.by_treatment(data, rows):
+        worst, middle = seconds.sort("ms", descending=True).row(0, named=True), float(np.median(seconds["ms"]))
+        parts.append(
+            f"{look.name}: {seconds['run'].n_unique()} runs, median second {wording.number(middle)} ms, "
+            f"slowest {wording.number(worst['ms'])} ms in second {worst['second']} of run {worst['run']}"
+        )
+    alt = alt_text(f"The {label} of every second of every run as strips of colour", parts)
+    slowest_first = rows.sort("ms", descending=True).group_by("run", "treatment", "block", maintain_order=True)
+    table = slowest_first.agg(
+        pl.len().alias("seconds"),
+        pl.col("ms").median().alias(f"median second's {label} / ms"),
+        pl.col("ms").max().alias(f"slowest second's {label} / ms"),
+        pl.col("second").first().alias("slowest second"),
+    ).sort("block", "treatment")
+    return Figure(lambda: _draw_strips(data, rows, (low, high), label), alt, caption, table)
 
 
 def _seconds(whole: pl.DataFrame, runs: Sequence[RunRecord], measure: str) -> pl.DataFrame:
@@ -225,66 +223,33 @@ def _draw_strips(data: StudyData, rows: pl.DataFrame, ends: tuple[float, float],
     shrink = min(1.0, _TALLEST_IN / (_RUN_IN * sum(counts)))
     figure, axes = sheet.panels([0.34 + max(0.3, shrink * _RUN_IN * count) for count in counts], sharex=True)
     longest = max(rows["second"]) + 1
+    low, high = (math.log(end) for end in ends)
+
+    def colour(level: float) -> tuple[float, float, float, float]:
+        return (*to_rgb(HEAT), FAINTEST + (1 - FAINTEST) * level)
+
     for axis, (look, rows) in zip(axes, parts, strict=True):
-        _strips(axis, rows, longest, ends)
+        order = rows.select("run", "block").unique().sort("block", "run")["run"].to_list()
+        place = {run: index for index, run in enumerate(order)}
+        image: NDArray[np.float64] = np.full((len(order), longest, 4), (*to_rgb(HEAT), 0.0))
+        for run, second, times in rows.select("run", "second", "times").iter_rows():
+            image[place[run], second] = colour(min(1.0, max(0.0, (math.log(times) - low) / (high - low))))
+        axis.imshow(image, aspect="auto", interpolation="none", extent=(0, longest, len(order), 0))
+        axis.set_yticks([])
+        axis.grid(visible=False)
+        axis.spines["left"].set_visible(False)
         axis.set_title(look.name, color=look.colour)
-    levels = np.linspace(0, 1, LEVELS)
     handles = [
         Patch(
-            facecolor=(*to_rgb(HEAT), _strength(level)),
+            facecolor=colour(level),
             label=f"{wording.number(ends[0] * (ends[1] / ends[0]) ** level, 2)}{wording.TIMES}",
         )
-        for level in levels
+        for level in np.linspace(0, 1, LEVELS)
     ]
     sheet.legend(axes[0], handles, loc="lower right", bbox_to_anchor=(1, 1.0), handlelength=1.2, title=label)
     axes[-1].set_xlabel("measured seconds of the run")
     axes[-1].xaxis.set_major_locator(MaxNLocator(sheet.TICKS, integer=True))
     return figure
-
-
-def _strength(level: float) -> float:
-    return FAINTEST + (1 - FAINTEST) * level
-
-
-def _strips(axis: Axes, rows: pl.DataFrame, longest: int, ends: tuple[float, float]) -> None:
-    order = rows.select("run", "block").unique().sort("block", "run")["run"].to_list()
-    image: NDArray[np.float64] = np.zeros((len(order), longest, 4))
-    image[..., :3] = to_rgb(HEAT)
-    low, high = (math.log(end) for end in ends)
-    place = {run: index for index, run in enumerate(order)}
-    for run, second, times in rows.select("run", "second", "times").iter_rows():
-        level = min(1.0, max(0.0, (math.log(times) - low) / (high - low)))
-        image[place[run], second, 3] = _strength(level)
-    axis.imshow(image, aspect="auto", interpolation="none", extent=(0, longest, len(order), 0))
-    axis.set_yticks([])
-    axis.grid(visible=False)
-    axis.spines["left"].set_visible(False)
-
-
-def _alt_of_strips(data: StudyData, rows: pl.DataFrame, label: str) -> str:
-    parts = []
-    for look, seconds in frames.by_treatment(data, rows):
-        worst, middle = seconds.sort("ms", descending=True).row(0, named=True), float(np.median(seconds["ms"]))
-        parts.append(
-            f"{look.name}: {seconds['run'].n_unique()} runs, median second {wording.number(middle)} ms, "
-            f"slowest {wording.number(worst['ms'])} ms in second {worst['second']} of run {worst['run']}"
-        )
-    return alt_text(f"The {label} of every second of every run as strips of colour", parts)
-
-
-def _slowest_seconds(rows: pl.DataFrame, label: str) -> pl.DataFrame:
-    """Return one row per run: the range of its seconds, and the slowest one."""
-    return (
-        rows.sort("ms", descending=True)
-        .group_by("run", "treatment", "block", maintain_order=True)
-        .agg(
-            pl.len().alias("seconds"),
-            pl.col("ms").median().alias(f"median second's {label} / ms"),
-            pl.col("ms").max().alias(f"slowest second's {label} / ms"),
-            pl.col("second").first().alias("slowest second"),
-        )
-        .sort("block", "treatment")
-    )
 
 
 _MOST = 3000  # dots; of more requests the failed ones, the slowest and an even sample are drawn
@@ -306,14 +271,24 @@ def requests_over_time(data: StudyData, run_id: str, attempt: int = 1) -> Figure
     """
     run = data.find_run(run_id, attempt)
     try:
-        requests = _sent(data.latency(run))
+        recorded = data.latency(run)
     except RecordError as error:
         return empty(f"{error}.")
+    requests = (
+        recorded.filter(~pl.col("imputed") & pl.col("actual_start_s").is_not_null())
+        .sort("slice", "actual_start_s")
+        .select(
+            (pl.col("slice") + 1).alias("slice"),
+            pl.col("actual_start_s").alias("sent / s"),
+            (pl.col("latency_s") * 1e3).alias("latency / ms"),
+            pl.col("ok").fill_null(True),
+        )
+    )
     if requests.is_empty():
         return empty(f"Run {run_id} recorded no request.")
-    good = requests.filter("ok")
-    lines = {name: float(v) for name, q in _MARKED.items() if (v := _quantile(good, q)) is not None}
-    failed = requests.height - good.height
+    latency, good = pl.col("latency / ms"), requests.filter("ok")["latency / ms"]
+    lines = {name: float(good.quantile(q, "linear") or 0.0) for name, q in _MARKED.items() if good.len() * (1 - q) >= 5}
+    failed = requests.height - good.len()
     dots = thinned(requests)
     caption = (
         "One dot per request: when it was sent, and how long its response took. Lines: percentiles of this run, if at "
@@ -328,38 +303,15 @@ def requests_over_time(data: StudyData, run_id: str, attempt: int = 1) -> Figure
     most = wording.number(float(requests["latency / ms"].max()))  # type: ignore[arg-type]
     total = wording.count(requests.height)
     alt = f"{total} requests of run {run_id} over its time: {percentiles}, slowest {most} ms, {failed} failed."
-    return Figure(lambda: _draw_requests(data, run, dots, lines), alt, caption, _by_second(requests))
-
-
-def _sent(requests: pl.DataFrame) -> pl.DataFrame:
-    sent = requests.filter(~pl.col("imputed") & pl.col("actual_start_s").is_not_null())
-    return sent.sort("slice", "actual_start_s").select(
-        (pl.col("slice") + 1).alias("slice"),
-        pl.col("actual_start_s").alias("sent / s"),
-        (pl.col("latency_s") * 1e3).alias("latency / ms"),
-        (pl.col("thread") + 1).alias("connection"),
-        pl.col("ok").fill_null(True),
-        "code",
-    )
-
-
-def _by_second(requests: pl.DataFrame) -> pl.DataFrame:
-    latency = pl.col("latency / ms")
-    return (
-        requests.group_by("slice", pl.col("sent / s").floor().cast(pl.Int64).alias("second"))
-        .agg(
-            pl.len().cast(pl.Int64).alias("requests"),
-            (~pl.col("ok")).sum().cast(pl.Int64).alias("failed"),
-            latency.min().alias("fastest / ms"),
-            latency.median().alias("median / ms"),
-            latency.max().alias("slowest / ms"),
-        )
-        .sort("slice", "second")
-    )
-
-
-def _quantile(good: pl.DataFrame, q: float) -> float | None:
-    return good["latency / ms"].quantile(q, "linear") if good.height * (1 - q) >= 5 else None
+    seconds = requests.group_by("slice", pl.col("sent / s").floor().cast(pl.Int64).alias("second"))
+    table = seconds.agg(
+        pl.len().cast(pl.Int64).alias("requests"),
+        (~pl.col("ok")).sum().cast(pl.Int64).alias("failed"),
+        latency.min().alias("fastest / ms"),
+        latency.median().alias("median / ms"),
+        latency.max().alias("slowest / ms"),
+    ).sort("slice", "second")
+    return Figure(lambda: _draw_requests(data, run, dots, lines), alt, caption, table)
 
 
 def thinned(requests: pl.DataFrame) -> pl.DataFrame:
@@ -405,14 +357,12 @@ def components_over_time(data: StudyData, run_id: str, attempt: int = 1) -> Figu
     series = data.series(run).filter(pl.col("component") != "")
     if series.is_empty():
         return empty(f"Run {run_id} has no CPU and memory second by second; only its totals were recorded.")
-    scaled = [
+    table = pl.concat(
         series.filter(measure=measure).select(
             pl.lit(title).alias("what"), "component", "slice", "second", pl.col("value") * scale
         )
         for measure, title, scale in _MEASURES
-    ]
-    table = pl.concat(scaled)
-    titles = [title for _, title, _ in _MEASURES if title in table["what"]]
+    )
     caption = (
         "Each component by itself, second by second. A rise over time means that the component was not warm or keeps "
         "memory; a jump of one component alone is work of its own."
@@ -420,15 +370,15 @@ def components_over_time(data: StudyData, run_id: str, attempt: int = 1) -> Figu
     peaks = table.group_by("what", "component", maintain_order=True).agg(pl.col("value").max())
     parts = "; ".join(f"{measure} of {name} up to {wording.number(top)}" for measure, name, top in peaks.iter_rows())
     alt = f"CPU and memory of the components of run {run_id} over its seconds: {parts}."
-    return Figure(lambda: _draw_components(table, titles), alt, caption, table)
+    return Figure(lambda: _draw_components(table), alt, caption, table)
 
 
-def _draw_components(table: pl.DataFrame, titles: list[str]) -> Canvas:
+def _draw_components(table: pl.DataFrame) -> Canvas:
+    titles = table["what"].unique(maintain_order=True)
     figure, axes = sheet.panels([2.0] * len(titles), sharex=True)
-    names = list(dict.fromkeys(table["component"]))
     looks = [
         palette.TreatmentStyle(name, (GREY, *palette.HUES)[i % 9], "os^Dv"[i % 5], ("-", "--", ":")[i % 3], True)
-        for i, name in enumerate(names)
+        for i, name in enumerate(table["component"].unique(maintain_order=True))
     ]
     for axis, title in zip(axes, titles, strict=True):
         for look in looks:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -20,11 +20,10 @@ from matplotlib.figure import Figure as Canvas
 
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
-from meshtrial.report import frames, palette, sheet, svg, wording
+from meshtrial.report import frames, palette, sheet, wording
 from meshtrial.report.figure import Columns, Figure, empty
 from meshtrial.report.frames import Contrasts
 from meshtrial.report.palette import GREY, HUES, INK
-from meshtrial.report.sheet import added_axis, estimate, factor_axis
 
 MOST_ROWS = 18  # rows that a first screen has room for
 _GLANCE_IN = 0.36  # height of such a row with its name above it
@@ -55,18 +54,18 @@ _TWO = (
 
 def columns_of(rows: Sequence[VerdictRow]) -> Columns[VerdictRow]:
     """Return the columns of these rows' numbers, with added amounts and their margins in a column per unit."""
+
+    def in_unit(unit: str, place: int, row: VerdictRow) -> float | None:
+        """Return the added amount, an end of its interval or its margin; None in the unit of another response."""
+        response = wording.response_of(row)
+        margin = row.margin * response.scale if row.by_difference and row.margin is not None else None
+        return (*frames.differences(row), margin)[place] if wording.unit(response) == unit else None
+
     columns = dict(_COLUMNS)
     for unit in dict.fromkeys(wording.unit(wording.response_of(row)) for row in rows):
         for place, name in enumerate(("added", "added low", "added high", "margin")):
-            columns[f"{name} / {unit}".removesuffix(" / ")] = partial(_in_unit, unit, place)
+            columns[f"{name} / {unit}".removesuffix(" / ")] = partial(in_unit, unit, place)
     return columns
-
-
-def _in_unit(unit: str, place: int, row: VerdictRow) -> float | None:
-    """Return the added amount, an end of its interval or its margin; None in the unit of another response."""
-    response = wording.response_of(row)
-    margin = row.margin * response.scale if row.by_difference and row.margin is not None else None
-    return (*frames.differences(row), margin)[place] if wording.unit(response) == unit else None
 
 
 def forest(data: StudyData, load: str | None = None) -> Figure:
@@ -101,6 +100,11 @@ def forest_of(contrasts: Contrasts, note: str = "") -> Figure:
     return _figure(lambda: _draw(contrasts, reported), rows, caption + note)
 
 
+def _margin_phrase(rows: Sequence[VerdictRow]) -> str:
+    """Return what the margin is: declared before the runs, or chosen after them."""
+    return f"effects {'taken' if any(row.after_the_fact for row in rows) else 'declared'} to be too small to matter"
+
+
 def two_studies(data: StudyData, other: StudyData) -> Figure:
     """Draw every primary contrast of two studies: effect, interval, margin, verdict.
 
@@ -111,37 +115,33 @@ def two_studies(data: StudyData, other: StudyData) -> Figure:
     other : StudyData
         Study B.
     """
-    studies = [frames.contrasts(one, primary=True, between=False) for one in (data, other)]
-    lettered = [_lettered(contrasts, frames.letter(n)) for n, contrasts in enumerate(studies)]
-    loads = tuple(dict.fromkeys(load for contrasts in lettered for load in contrasts.loads))
-    looks = palette.Styles((name, look) for contrasts in lettered for name, look in contrasts.looks.items())
-    responses = list(dict.fromkeys(row.response for one in studies for row in one.rows))
-    treatments = list(dict.fromkeys(name for one in studies for name in one.looks))
+    studies = {"A": frames.contrasts(data, primary=True, between=False)}
+    studies["B"] = frames.contrasts(other, primary=True, between=False)
+    loads = tuple(dict.fromkeys(load for one in studies.values() for load in one.loads))
+    responses = list(dict.fromkeys(row.response for one in studies.values() for row in one.rows))
+    treatments = list(dict.fromkeys(name for one in studies.values() for name in one.looks))
 
     def sort_key(row: VerdictRow) -> tuple[object, ...]:
-        name = row.treatment.rpartition(" ")[0]
-        return loads.index(row.load), responses.index(row.response), row.baseline, not row.twin, treatments.index(name)
+        place = treatments.index(row.treatment)
+        return loads.index(row.load), responses.index(row.response), row.baseline, not row.twin, place
 
-    # The sort is stable: a treatment that both studies have is listed as A, then B.
-    rows = sorted((row for contrasts in lettered for row in contrasts.rows), key=sort_key)
-    missing = frozenset().union(*(contrasts.unreported for contrasts in lettered))
-    return forest_of(Contrasts(tuple(rows), looks, loads, missing), _TWO)
-
-
-def _lettered(contrasts: Contrasts, name: str) -> Contrasts:
-    """Append the study's letter to the names of its treatments; baselines keep their names."""
-    return replace(
-        contrasts,
-        rows=tuple(replace(row, treatment=f"{row.treatment} {name}") for row in contrasts.rows),
-        looks=palette.Styles((f"{treatment} {name}", look) for treatment, look in contrasts.looks.items()),
-        unreported=frozenset(
-            (load, response, f"{treatment} {name}") for load, response, treatment in contrasts.unreported
-        ),
+    # The sort is stable: a treatment that both studies have is listed as A, then B. Baselines keep their names.
+    rows = sorted(
+        ((row, letter) for letter, one in studies.items() for row in one.rows), key=lambda of: sort_key(of[0])
     )
+    lettered = tuple(replace(row, treatment=f"{row.treatment} {letter}") for row, letter in rows)
+    looks = palette.Styles(
+        (f"{name} {letter}", look) for letter, one in studies.items() for name, look in one.looks.items()
+    )
+    missing = frozenset(
+        (load, response, f"{name} {letter}")
+        for letter, one in studies.items()
+        for load, response, name in one.unreported
+    )
+    return forest_of(Contrasts(lettered, looks, loads, missing), _TWO)
 
 
 def _by_difference(rows: Sequence[VerdictRow]) -> bool:
-    """Whether the verdicts of these rows are on added amounts rather than ratios."""
     compared = [row for row in rows if row.n_blocks]
     return bool(compared) and all(row.by_difference for row in compared)
 
@@ -158,22 +158,8 @@ def _base(contrasts: Contrasts) -> str:
     return contrasts.baselines[0] if len(contrasts.baselines) == 1 else "its baseline"
 
 
-def _margin_phrase(rows: Sequence[VerdictRow]) -> str:
-    """Return what the margin is: declared before the runs, or chosen after them."""
-    return f"effects {'taken' if any(row.after_the_fact for row in rows) else 'declared'} to be too small to matter"
-
-
-@dataclass(frozen=True)
-class _AxisEffect:
-    """A row's effect in the units of its axis; an end that the axis cannot show is None."""
-
-    estimate: float
-    low: float | None
-    high: float | None
-
-    @property
-    def ends(self) -> tuple[float | None, float | None]:
-        return self.low, self.high
+# An effect in the units of its axis: estimate and ends of the interval; an end that the axis cannot show is None.
+_AxisEffect = tuple[float, float | None, float | None]
 
 
 def _axis_effect(row: VerdictRow, added: bool) -> _AxisEffect | None:
@@ -182,45 +168,33 @@ def _axis_effect(row: VerdictRow, added: bool) -> _AxisEffect | None:
         return None
     # A logarithmic axis cannot show zero.
     middle, low, high = (end if added or (end and end > 0) else None for end in frames.effect(row))
-    return None if middle is None else _AxisEffect(middle, low, high)
+    return None if middle is None else (middle, low, high)
 
 
 def _axis(axis: Axes, rows: Sequence[VerdictRow], ticks: int) -> None:
-    """Scale an axis to these rows' effects, intervals and margins."""
     added = _by_difference(rows)
-    effects = [effect for row in rows if (effect := _axis_effect(row, added))]
-    ends = [end for one in effects for end in (one.estimate, *one.ends) if end is not None and math.isfinite(end)]
+    effects = [end for row in rows for end in _axis_effect(row, added) or ()]
+    ends = [end for end in effects if end is not None and math.isfinite(end)]
     ends += [end for row in rows for end in _band(row, added)]
     if not added:
         low, high = (math.log(end) for end in (min([0.9, *ends]), max([1.1, *ends])))
         room = (high - low) * 0.05
-        factor_axis(axis, math.exp(low - room), math.exp(high + room), ticks)
+        sheet.factor_axis(axis, math.exp(low - room), math.exp(high + room), ticks)
         return
     low, high = min([0.0, *ends]), max([0.0, *ends])
     room = (high - low or 1.0) * 0.05
-    added_axis(axis, low - room, high + room, ticks)
+    sheet.added_axis(axis, low - room, high + room, ticks)
 
 
 def _background(axis: Axes, rows: Sequence[VerdictRow], added: bool) -> None:
-    """Draw the margin's band, the line of no change, and the ends of the A/A twin's interval."""
     band = next((ends for row in rows if (ends := _band(row, added))), ())
     if band:
         axis.axvspan(*band, color=INK, alpha=0.09, linewidth=0)
     axis.axvline(0 if added else 1, color=INK, linewidth=0.9)
-    twins = (effect for row in rows if row.twin and (effect := _axis_effect(row, added)))
-    for end in (end for twin in twins for end in twin.ends if end is not None):
-        axis.axvline(end, color=palette.GREY, linewidth=0.9, linestyle=(0, (1, 1.8)))
-
-
-def _tip(row: VerdictRow) -> str:
-    """Return the text of a mark under the pointer."""
-    parts = (
-        f"{wording.treatment(row)} against {row.baseline}",
-        _numbers(row),
-        wording.other_effect(row),
-        wording.verdict_text(row),
-    )
-    return ", ".join(filter(None, parts))
+    for _, *edges in (effect for row in rows if row.twin and (effect := _axis_effect(row, added))):
+        for end in edges:
+            if end is not None:
+                axis.axvline(end, color=GREY, linewidth=0.9, linestyle=(0, (1, 1.8)))
 
 
 def unit_of(rows: Sequence[VerdictRow]) -> str:
@@ -269,28 +243,26 @@ def _row(axis: Axes, place: int, row: VerdictRow, added: bool, look: palette.Tre
         axis.plot([0.02], [place], marker=verdict.marker, color=look.colour, transform=beside, clip_on=False)
         axis.text(0.05, place, _why_not_drawn(row), transform=beside, va="center", size=sheet.SMALL, gid="halo")
         return
-    left, right = axis.get_xlim()
-    ends = [left if effect.low is None else effect.low, right if effect.high is None else effect.high]
+    edges = zip(effect[1:], axis.get_xlim(), strict=True)
+    ends = [edge if end is None else end for end, edge in edges]
     for end in ends:
         axis.plot([end, end], [place - 0.13, place + 0.13], color=look.colour, linewidth=1.2)
-    _estimate(axis, place, ends, effect, row, look, 7.5)
+    _estimate(axis, place, ends, effect[0], row, look, 7.5)
 
 
 def _estimate(
     axis: Axes,
     place: int,
     ends: Sequence[float],
-    effect: _AxisEffect,
+    middle: float,
     row: VerdictRow,
     look: palette.TreatmentStyle,
     size: float,
 ) -> None:
+    texts = (wording.effect_in_full(row), wording.other_effect(row), wording.verdict_text(row))
+    tip = ", ".join(filter(None, (f"{wording.treatment(row)} against {row.baseline}", *texts)))
     marker, filled = row.verdict.marker, row.verdict.filled
-    estimate(axis, place, ends, effect.estimate, look, marker=marker, filled=filled, size=size, tip=_tip(row))
-
-
-def _numbers(row: VerdictRow) -> str:
-    return wording.effect_in_full(row) if row.n_blocks else ""
+    sheet.estimate(axis, place, ends, middle, look, marker=marker, filled=filled, size=size, tip=tip)
 
 
 def _why_not_drawn(row: VerdictRow) -> str:
@@ -304,14 +276,15 @@ def _why_not_drawn(row: VerdictRow) -> str:
 
 
 def _figure(draw: Callable[[], Canvas], rows: Sequence[VerdictRow], caption: str) -> Figure:
-    """Return a figure of these effects, whose table has both added amounts and ratios."""
     loads, bases = (list(dict.fromkeys(names)) for names in zip(*((r.load, r.baseline) for r in rows), strict=True))
 
     def describe(row: VerdictRow) -> str:
         against = f" against {row.baseline}" if len(bases) > 1 else ""
         load = f" at {row.load}" if len(loads) > 1 else ""
-        where = f"{wording.treatment(row)}{against}{load}, {wording.typical(row)}"
-        return f"{where}: {_numbers(row) or _why_not_drawn(row)}, {wording.verdict_text(row)}"
+        numbers = (wording.effect_in_full(row) if row.n_blocks else "") or _why_not_drawn(row)
+        return (
+            f"{wording.treatment(row)}{against}{load}, {wording.typical(row)}: {numbers}, {wording.verdict_text(row)}"
+        )
 
     summary = f"Forest plot against {wording.listing(bases)}"
     return Figure.from_rows(draw, rows, columns_of(rows), summary, describe, caption)
@@ -352,8 +325,13 @@ def _glance(contrasts: Contrasts, groups: Sequence[Contrasts]) -> Canvas:
     ]
     heights[0] += 0.5
     heights[-1] += 0.12
-    figure = svg.canvas(sheet.WIDTH_IN, sum(heights))
+    figure = sheet.canvas(sheet.WIDTH_IN, sum(heights))
     axes = figure.subplots(len(groups), len(responses), squeeze=False, gridspec_kw={"height_ratios": heights})
+
+    def set_title(axis: Axes, title: str, points: int, weight: str) -> None:
+        where = ((0, 1), (0, points), "axes fraction", "offset points")
+        axis.annotate(title, *where, size=sheet.SMALL, weight=weight, va="bottom")
+
     for column, response in enumerate(responses):
         every = [row for group in groups for row in group.rows if row.response == response]
         for place, group in enumerate(groups):
@@ -363,16 +341,11 @@ def _glance(contrasts: Contrasts, groups: Sequence[Contrasts]) -> Canvas:
             _group_panel(axis, group, response, first=column == 0, added=_by_difference(every))
         letters = int(sheet.WIDTH_IN / len(responses) / _TITLE_IN)
         title = textwrap.fill(wording.short_label(response) + unit_of(every), max(8, letters))
-        _title_above(axes[0][column], title, 18 if titles[0] else 4, weight="bold")
+        set_title(axes[0][column], title, 18 if titles[0] else 4, "bold")
     for title, row in zip(titles, axes, strict=True):
-        _title_above(row[0], title, 4, weight="normal")
+        set_title(row[0], title, 4, "normal")
         row[0].set_zorder(1)  # its names may extend over the next panels
     return figure
-
-
-def _title_above(axis: Axes, title: str, points: int, *, weight: str) -> None:
-    where = ((0, 1), (0, points), "axes fraction", "offset points")
-    axis.annotate(title, *where, size=sheet.SMALL, weight=weight, va="bottom")
 
 
 def _group_panel(axis: Axes, group: Contrasts, response: str, *, first: bool, added: bool) -> None:
@@ -388,9 +361,9 @@ def _group_panel(axis: Axes, group: Contrasts, response: str, *, first: bool, ad
             across = axis.get_yaxis_transform()
             axis.text(0.5, place, row.verdict, transform=across, ha="center", va="center", size=sheet.SMALL)
             continue
-        edges = zip(effect.ends, (low, high), strict=True)
+        edges = zip(effect[1:], (low, high), strict=True)
         ends = [edge if end is None else min(max(end, low), high) for end, edge in edges]
-        _estimate(axis, place, ends, effect, row, group.looks[row.treatment], 6)
+        _estimate(axis, place, ends, effect[0], row, group.looks[row.treatment], 6)
 
 
 _LESS, _MORE = (to_rgb(colour) for colour in HUES[:2])
@@ -413,33 +386,24 @@ def pairs(data: StudyData) -> Figure:
         "was shown; the stronger the colour, the larger it is, orange for more and blue for less. All pairs of a "
         "matrix are corrected together."
     )
-    rows, draw = contrasts.rows, partial(_draw_matrices, contrasts)
-    return Figure.from_rows(draw, rows, columns_of(rows), "Pairs of treatments", _pair_text, caption)
+
+    def describe(row: VerdictRow) -> str:
+        where = f"{row.treatment} against {row.baseline} at {row.load}, {wording.typical(row)}"
+        return f"{where}: {wording.effect_in_full(row)}, {wording.verdict_text(row)}"
+
+    def draw() -> Canvas:
+        panels = contrasts.panels("load", "response")
+        figure, axes = sheet.panels([_NAMES_IN + _CELL_IN * len(set(panel.treatments)) for panel in panels])
+        for axis, panel in zip(axes, panels, strict=True):
+            # Names of treatments have a line for each feature.
+            _matrix(axis, panel, [name.replace("+", "\n+") for name in panel.treatments])
+        return figure
+
+    rows = contrasts.rows
+    return Figure.from_rows(draw, rows, columns_of(rows), "Pairs of treatments", describe, caption)
 
 
-def _pair_text(row: VerdictRow) -> str:
-    where = f"{row.treatment} against {row.baseline} at {row.load}, {wording.typical(row)}"
-    return f"{where}: {wording.effect_in_full(row)}, {wording.verdict_text(row)}"
-
-
-def _draw_matrices(contrasts: Contrasts) -> Canvas:
-    panels = contrasts.panels("load", "response")
-    heights = [_NAMES_IN + _CELL_IN * len(set(panel.treatments)) for panel in panels]
-    figure, axes = sheet.panels(heights)
-    for axis, panel in zip(axes, panels, strict=True):
-        _matrix(axis, panel)
-        load = panel.rows[0].load if len(contrasts.loads) > 1 else ""
-        title = frames.panel_title(load, wording.typical(panel.rows[0]) + unit_of(panel.rows))
-        sheet.set_heading(axis, title, _on_lines(panel.treatments))
-    return figure
-
-
-def _on_lines(names: Sequence[str]) -> list[str]:
-    """Return names of treatments with a line for each feature."""
-    return [name.replace("+", "\n+") for name in names]
-
-
-def _matrix(axis: Axes, panel: Contrasts) -> None:
+def _matrix(axis: Axes, panel: Contrasts, names: Sequence[str]) -> None:
     # Imported late: it takes longer to load than matplotlib, and not every command draws.
     import seaborn
 
@@ -464,11 +428,14 @@ def _matrix(axis: Axes, panel: Contrasts) -> None:
         cbar=False,
         linewidths=0.5,
         linecolor=GREY,
-        xticklabels=_on_lines(across),
-        yticklabels=_on_lines(down),
+        xticklabels=[name.replace("+", "\n+") for name in across],
+        yticklabels=names,
         ax=axis,
     )
     axis.grid(visible=False)
     axis.tick_params(length=0)
     axis.tick_params(axis="x", labelrotation=90)
     axis.tick_params(axis="y", labelrotation=0)
+    load = panel.rows[0].load if len(panel.loads) > 1 else ""
+    title = frames.panel_title(load, wording.typical(panel.rows[0]) + unit)
+    sheet.set_heading(axis, title, names)

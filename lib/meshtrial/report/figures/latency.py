@@ -27,7 +27,6 @@ from meshtrial.report import frames, palette, sheet, wording
 from meshtrial.report.figure import Columns, Figure, alt_text, empty
 from meshtrial.report.frames import Contrasts
 from meshtrial.report.palette import INK
-from meshtrial.report.sheet import estimate, log_axis
 from meshtrial.stats.intervals import median_ranks
 
 STEPS = 260
@@ -76,8 +75,7 @@ def latency_ccdf(data: StudyData, *, corrected: bool = False) -> Figure:
     corrected : bool
         Measure from the scheduled send (corrected for coordinated omission) instead of the actual send.
     """
-    column = "corrected_latency_s" if corrected else "latency_s"
-    pools, unreadable = _pools(data, column)
+    pools, unreadable = _pools(data, "corrected_latency_s" if corrected else "latency_s")
     if not pools:
         why = f" {unreadable[0]}" if unreadable else ""
         return empty(f"No run used in the inference has its requests recorded.{why}")
@@ -88,20 +86,38 @@ def latency_ccdf(data: StudyData, *, corrected: bool = False) -> Figure:
         "treatment. Above: share of requests answered within a time. Below: share that took longer, on a logarithmic "
         "axis that shows the tail. Curves show shape; verdicts compare runs. The last few requests of a curve are "
         "chance."
-        + _band_note(pools)
-        + (f" Excluded because they cannot be read: {'; '.join(unreadable)}." if unreadable else "")
     )
-    return Figure(lambda: _draw(data, pools, since), _alt(data, pools), caption, _table(data, pools, corrected))
-
-
-def _band_note(pools: list[Pool]) -> str:
-    ranks = [median_ranks(len(pool.runs), BAND_ALPHA) for pool in pools]
-    if not any(one.confidence >= 1 - BAND_ALPHA for one in ranks):
-        return ""
-    return (
-        " Bands: the median run's curve, at each time with at least "
-        f"{wording.declared_percent(1 - BAND_ALPHA)} confidence over runs (sign test)."
-    )
+    if any(median_ranks(len(pool.runs), BAND_ALPHA).confidence >= 1 - BAND_ALPHA for pool in pools):
+        level = wording.declared_percent(1 - BAND_ALPHA)
+        caption += (
+            f" Bands: the median run's curve, at each time with at least {level} confidence over runs (sign test)."
+        )
+    if unreadable:
+        caption += f" Excluded because they cannot be read: {'; '.join(unreadable)}."
+    floor, infix = data.plan.study.gates.sample_floor, "corrected_" if corrected else ""
+    columns: dict[str, list[object]] = {
+        "treatment": [pool.treatment for pool in pools],
+        "load": [pool.load for pool in pools],
+        "runs": [len(pool.runs) for pool in pools],
+        "requests": [len(pool.values) for pool in pools],
+    }
+    pooled = {marked.label: [pool.quantile(marked.q, floor) for pool in pools] for marked in MARKED}
+    for marked in MARKED:
+        columns[f"pooled {marked.label} / ms"] = [*pooled[marked.label]]
+        typical = frames.runs_of(data, f"latency_{infix}{marked.key}_s").group_by("load", "treatment")
+        middles = {(load, name): 1e3 * value for load, name, value in typical.agg(pl.col("value").median()).iter_rows()}
+        columns[f"typical run's {marked.label} / ms"] = [middles.get((pool.load, pool.treatment)) for pool in pools]
+    columns["largest / ms (depends on the number of requests)"] = [float(pool.values[-1]) for pool in pools]
+    table = pl.DataFrame(columns)
+    table = table.select([name for name in table.columns if table[name].null_count() < table.height])
+    several, parts = len({pool.load for pool in pools}) > 1, []
+    for place, pool in enumerate(pools):
+        known = {label: values[place] for label, values in pooled.items()}
+        texts = [f"{label} {wording.number(value)} ms" for label, value in known.items() if value is not None]
+        at = f" at {pool.load}" if several else ""
+        parts.append(f"{pool.treatment}{at}: {', '.join(texts) or 'too few requests for any percentile'}")
+    alt = alt_text("Distribution of request latency, body and tail; pooled percentiles", parts)
+    return Figure(lambda: _draw(data, pools, since), alt, caption, table)
 
 
 def _pools(data: StudyData, column: str) -> tuple[list[Pool], list[str]]:
@@ -125,34 +141,31 @@ def _pools(data: StudyData, column: str) -> tuple[list[Pool], list[str]]:
         values = requests[column].drop_nulls().to_numpy()
         if len(values):
             values_of.setdefault((run.load, run.treatment), []).append(values)
-    pools = [
-        Pool(load, treatment, tuple(np.sort(one) * 1e3 for one in parts), np.sort(np.concatenate(parts)) * 1e3)
-        for load in frames.loads(data)
-        if load not in searches
-        for treatment in frames.order(data, [t for one, t in values_of if one == load])
-        for parts in [values_of[load, treatment]]
-    ]
+    pools = []
+    for load in frames.loads(data):
+        for treatment in frames.order(data, [name for at, name in values_of if at == load]):
+            runs = values_of[load, treatment]
+            every = np.sort(np.concatenate(runs)) * 1e3
+            pools.append(Pool(load, treatment, tuple(np.sort(run) * 1e3 for run in runs), every))
     return pools, unreadable
 
 
 def _draw(data: StudyData, pools: list[Pool], since: str) -> Canvas:
-    looks = palette.looks(data.plan.study)
+    looks, floor = palette.looks(data.plan.study), data.plan.study.gates.sample_floor
     present = list(dict.fromkeys(pool.load for pool in pools))
     names = frames.order(data, [pool.treatment for pool in pools])
     body_in, tail_in = 1.9, 2.7
     figure, axes = sheet.panels([body_in + sheet.key_in(names), *[tail_in, body_in] * (len(present) - 1), tail_in])
-    for index, load in enumerate(present):
+    for load, body, tail in zip(present, axes[::2], axes[1::2], strict=True):
         at_load = [pool for pool in pools if pool.load == load]
-        body, tail = axes[2 * index], axes[2 * index + 1]
         # The fastest thousandth is left out, because it would only widen the axis.
         low = min(float(pool.values[len(pool.values) // 1000]) for pool in at_load) / 1.05
         high = max(float(pool.values[-1]) for pool in at_load) * 1.1
-        low = max(low, high / 1e6)
         for axis in (body, tail):
-            log_axis(axis, "x", low, high, sheet.TICKS)
-        _axes_of(body, tail, at_load)
+            sheet.log_axis(axis, "x", max(low, high / 1e6), high, sheet.TICKS)
+        _share_axes(body, tail, 0.7 / max(len(pool.values) for pool in at_load))
         for pool in at_load:
-            _curves(body, tail, pool, looks[pool.treatment], data.plan.study.gates.sample_floor)
+            _curves(body, tail, pool, looks[pool.treatment], floor)
         body.set_title(frames.load_title(data, load))
         body.set(xlabel="", ylabel="requests answered / %")
         tail.set_ylabel("slower requests (log scale)")
@@ -161,31 +174,9 @@ def _draw(data: StudyData, pools: list[Pool], since: str) -> Canvas:
     return figure
 
 
-def _curves(body: Axes, tail: Axes, pool: Pool, look: palette.TreatmentStyle, floor: float) -> None:
-    # Imported late: it takes longer to load than matplotlib, and not every command draws.
-    import seaborn
-
-    values, requests = pool.steps()
-    seaborn.ecdfplot(x=values, weights=requests, stat="percent", ax=body, **look.line(1.5))
-    seaborn.ecdfplot(x=values, weights=requests, complementary=True, ax=tail, **look.line(1.5))
-    grid = np.geomspace(*tail.get_xlim(), BAND_POINTS)
-    band = pool.band(grid)
-    if band is not None:
-        bottom = tail.get_ylim()[0]
-        low, high = (np.maximum(edge, bottom) for edge in band)
-        tail.fill_between(grid, low, high, where=high > bottom, color=look.colour, alpha=0.13, linewidth=0)
-    for marked in MARKED:
-        at = pool.quantile(marked.q, floor)
-        if at is not None:
-            # An open marker covers the line with the page's colour.
-            face = look.colour if look.filled else palette.PAPER
-            tail.plot([at], [1 - marked.q], **look.marks(5.5) | {"markerfacecolor": face})
-
-
-def _axes_of(body: Axes, tail: Axes, pools: list[Pool]) -> None:
+def _share_axes(body: Axes, tail: Axes, smallest: float) -> None:
     body.set_ylim(0, 101)
     body.yaxis.set_major_locator(FixedLocator([0, 25, 50, 75, 100]))
-    smallest = 0.7 / max(len(pool.values) for pool in pools)
     tail.set_yscale("log")
     tail.set_ylim(smallest, 1.3)
     levels = {1: "100 %", 0.1: "10 %", 0.01: "1 %", 1e-3: "0.1 %", 1e-4: "0.01 %", 1e-5: "0.001 %"}
@@ -198,37 +189,23 @@ def _axes_of(body: Axes, tail: Axes, pools: list[Pool]) -> None:
         tail.text(1.01, level, label, transform=tail.get_yaxis_transform(), va="center", size=sheet.SMALL)
 
 
-def _alt(data: StudyData, pools: list[Pool]) -> str:
-    floor = data.plan.study.gates.sample_floor
-    parts = []
-    for pool in pools:
-        quantiles = {marked.label: pool.quantile(marked.q, floor) for marked in MARKED}
-        known = [f"{label} {wording.number(at)} ms" for label, at in quantiles.items() if at is not None]
-        where = f" at {pool.load}" if len({one.load for one in pools}) > 1 else ""
-        parts.append(f"{pool.treatment}{where}: " + (", ".join(known) or "too few requests for any percentile"))
-    return alt_text("Distribution of request latency, body and tail; pooled percentiles", parts)
+def _curves(body: Axes, tail: Axes, pool: Pool, look: palette.TreatmentStyle, floor: float) -> None:
+    # Imported late: it takes longer to load than matplotlib, and not every command draws.
+    import seaborn
 
-
-def _table(data: StudyData, pools: list[Pool], corrected: bool) -> pl.DataFrame:
-    floor = data.plan.study.gates.sample_floor
-    infix = "corrected_" if corrected else ""
-    columns: dict[str, list[object]] = {
-        "treatment": [pool.treatment for pool in pools],
-        "load": [pool.load for pool in pools],
-        "runs": [len(pool.runs) for pool in pools],
-        "requests": [len(pool.values) for pool in pools],
-    }
+    values, requests = pool.steps()
+    seaborn.ecdfplot(x=values, weights=requests, stat="percent", ax=body, **look.line(1.5))
+    seaborn.ecdfplot(x=values, weights=requests, complementary=True, ax=tail, **look.line(1.5))
+    grid = np.geomspace(*tail.get_xlim(), BAND_POINTS)
+    if (band := pool.band(grid)) is not None:
+        bottom = tail.get_ylim()[0]
+        low, high = (np.maximum(edge, bottom) for edge in band)
+        tail.fill_between(grid, low, high, where=high > bottom, color=look.colour, alpha=0.13, linewidth=0)
+    # An open marker covers the line with the page's colour.
+    style = look.marks(5.5) | {"markerfacecolor": look.colour if look.filled else palette.PAPER}
     for marked in MARKED:
-        columns[f"pooled {marked.label} / ms"] = [pool.quantile(marked.q, floor) for pool in pools]
-        typical = frames.runs_of(data, f"latency_{infix}{marked.key}_s")
-        middles = [typical.filter(load=pool.load, treatment=pool.treatment)["value"].median() for pool in pools]
-        columns[f"typical run's {marked.label} / ms"] = [
-            None if middle is None else 1e3 * float(middle)  # type: ignore[arg-type]
-            for middle in middles
-        ]
-    columns["largest / ms (depends on the number of requests)"] = [float(pool.values[-1]) for pool in pools]
-    frame = pl.DataFrame(columns)
-    return frame.select([c for c in frame.columns if frame[c].null_count() < frame.height])
+        if (at := pool.quantile(marked.q, floor)) is not None:
+            tail.plot([at], [1 - marked.q], **style)
 
 
 def added_latency(data: StudyData) -> Figure:
@@ -239,7 +216,7 @@ def added_latency(data: StudyData) -> Figure:
     rows = sorted(found.rows, key=lambda row: list(PERCENTILES).index(_percentile(row)))
     if not rows:
         return empty("No latency contrast has been computed yet.")
-    bases = wording.listing(list(dict.fromkeys(row.baseline for row in rows)))
+    bases = wording.listing(found.baselines)
     caption = (
         f"Milliseconds added over {bases} at each percentile of a typical run, with the interval of the contrast. "
         "Filled: a primary response, corrected for the family. Open: exploratory. The line at 0 is the baseline."
@@ -250,11 +227,11 @@ def added_latency(data: StudyData) -> Figure:
             f" Not shown: {wording.listing(missing)}. Either fewer than {found.sample_floor:g} requests of a run lie "
             "beyond, or the study did not ask for it."
         )
-    loads = {row.load for row in rows}
+    several = len({row.load for row in rows}) > 1
 
     def describe(row: VerdictRow) -> str:
         over = f" over {row.baseline}" if len(found.baselines) > 1 else ""
-        return _added_text(row) + over + (f" at {row.load}" if len(loads) > 1 else "")
+        return _added_text(row) + over + (f" at {row.load}" if several else "")
 
     summary = f"Latency added over {bases} by percentile"
     return Figure.from_rows(lambda: _draw_added(found), rows, _ADDED_COLUMNS, summary, describe, caption)
@@ -265,7 +242,6 @@ def _percentile(row: VerdictRow) -> str:
 
 
 def _ms(row: VerdictRow) -> list[float]:
-    """Return the estimate and the ends of its interval in milliseconds, NaN for a missing one."""
     return [math.nan if value is None else value for value in frames.differences(row, 1e3)]
 
 
@@ -278,8 +254,8 @@ def _draw_added(contrasts: Contrasts) -> Canvas:
         for row in panel.rows:
             shift = (names.index(row.treatment) - (len(names) - 1) / 2) * min(0.2, 0.7 / len(names))
             middle, *ends = _ms(row)
-            place, look = keys.index(_percentile(row)) + shift, panel.looks[row.treatment]
-            estimate(axis, place, ends, middle, look, upright=True, filled=not row.exploratory, tip=_added_text(row))
+            place, look, tip = keys.index(_percentile(row)) + shift, panel.looks[row.treatment], _added_text(row)
+            sheet.estimate(axis, place, ends, middle, look, upright=True, filled=not row.exploratory, tip=tip)
         axis.axhline(0, color=INK, linewidth=0.9)
         axis.set_xticks(range(len(keys)), [PERCENTILES[key].label for key in keys])
         axis.set_xlim(-0.5, len(keys) - 0.5)

@@ -8,12 +8,12 @@ in its family. It applies to the same machine and load, and is no statement abou
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import polars as pl
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
@@ -21,10 +21,9 @@ from meshtrial import stats
 from meshtrial.inference.instrument import Detection, detections
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
-from meshtrial.report import frames, palette, sheet, svg, wording
+from meshtrial.report import frames, palette, sheet, wording
 from meshtrial.report.figure import Columns, Figure, alt_text, empty
 from meshtrial.report.palette import INK, TreatmentStyle
-from meshtrial.report.sheet import estimate, log_axis, spaced
 from meshtrial.vocabulary import VerdictLabel
 
 BLOCKS = (5, 6, 8, 10, 12, 15, 20, 30, 40, 60, 80, 100)
@@ -36,18 +35,15 @@ class _Curve:
     """Detectable effects of one contrast by number of blocks, in per cent or in its response's unit."""
 
     row: VerdictRow
-    blocks: tuple[int, ...]
-    effects: tuple[float, ...]
+    unit: str
+    scale: float  # the factor from a stored effect to a drawn one
+    effects: Mapping[int, float]
 
     @property
-    def scale(self) -> float:
-        """The factor from a stored effect to a drawn one."""
-        return wording.response_of(self.row).scale if self.row.by_difference else 100.0
-
-    @property
-    def unit(self) -> str:
-        """The unit of the drawn effects."""
-        return wording.unit(wording.response_of(self.row)) if self.row.by_difference else "%"
+    def text(self) -> str:
+        """What this study detects."""
+        row = self.row
+        return f"{row.treatment} against {row.baseline}: {row.n_blocks} {row.counted} detect {wording.mde_text(row)}"
 
 
 def power(data: StudyData, load: str = "") -> Figure:
@@ -60,15 +56,11 @@ def power(data: StudyData, load: str = "") -> Figure:
         Label of a load; default: the last that is not a search.
     """
     load = load or frames.last_rate(data)
-    panels: list[list[_Curve]] = []
-    for name in data.plan.study.primary:
+    study, panels = data.plan.study, []
+    for name in study.primary:
         rows = [row for row in frames.contrasts(data, load=load, response=name, between=False).rows if not row.twin]
-        detectable = partial(
-            stats.detectable_effect,
-            alpha=data.plan.study.alpha,
-            m=len(rows),
-            jointly=data.plan.study.correction == "max-t",
-        )
+        jointly = study.correction == "max-t"
+        detectable = partial(stats.detectable_effect, alpha=study.alpha, m=len(rows), jointly=jointly)
         curves = [curve for row in rows if (curve := _curve(row, detectable))]
         # Contrasts judged by difference cannot share an axis with ratios; if there are both, ratios are drawn.
         ratios = [curve for curve in curves if not curve.row.by_difference]
@@ -84,78 +76,58 @@ def power(data: StudyData, load: str = "") -> Figure:
     )
     if len({curve.row.baseline for curve in every}) > 1:
         caption += " A treatment has a line for each of its baselines."
-    return Figure(lambda: _draw_curves(data, panels, load), _alt_of_curves(every), caption, _curve_table(every))
-
-
-def _curve(row: VerdictRow, detectable: Callable[[int], float | None]) -> _Curve | None:
-    own = detectable(row.n_blocks)
-    if row.mde is None or own is None or row.mde <= 0:
-        return None
-    noise = (row.mde if row.by_difference else math.log1p(row.mde)) / own
-    counts = sorted({*BLOCKS, row.n_blocks})
-    standardised = [(n, detectable(n)) for n in counts]
-    reached = [(n, noise * size) for n, size in standardised if size is not None]
-    ends = (size if row.by_difference else math.expm1(size) for _, size in reached)
-    curve = _Curve(row, tuple(n for n, _ in reached), ())
-    return replace(curve, effects=tuple(end * curve.scale for end in ends))
-
-
-def _draw_curves(data: StudyData, panels: Sequence[Sequence[_Curve]], load: str) -> Canvas:
-    looks = palette.looks(data.plan.study)
-    names = frames.order(data, [curve.row.treatment for curves in panels for curve in curves])
-    figure, axes = sheet.panels([2.3 + sheet.key_in(names), *[2.1] * (len(panels) - 1)], sharex=True)
-    for axis, curves in zip(axes, panels, strict=True):
-        for curve in curves:
-            _line(axis, curve, looks[curve.row.treatment])
-        _frame(axis, curves)
-        label = wording.short_label(curves[0].row.response)
-        axis.set_title(frames.panel_title(frames.load_title(data, load), label), loc="left")
-    sheet.key(axes[0], [looks[name] for name in names])
-    axes[-1].set_xlabel(panels[0][0].row.counted)
-    return figure
-
-
-def _line(axis: Axes, curve: _Curve, look: palette.TreatmentStyle) -> None:
-    axis.plot(curve.blocks, curve.effects, **look.line())
-    at = curve.blocks.index(curve.row.n_blocks)
-    (dot,) = axis.plot([curve.blocks[at]], [curve.effects[at]], **look.marks(6) | {"markerfacecolor": look.colour})
-    svg.tip(dot, _curve_text(curve))
-
-
-def _frame(axis: Axes, curves: Sequence[_Curve]) -> None:
-    margins = sorted({curve.row.margin * curve.scale for curve in curves if curve.row.margin})
-    for margin in margins[:1]:
-        axis.axhline(margin, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
-    values = [effect for curve in curves for effect in curve.effects] + margins[:1]
-    log_axis(axis, "y", min(values) / 1.15, max(values) * 1.15, 4)
-    axis.set_ylabel(f"effect / {curves[0].unit}")
-    axis.set_xscale("log")
-    axis.xaxis.set_major_locator(FixedLocator(_LABELLED))
-    axis.xaxis.set_minor_locator(NullLocator())
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-
-
-def _curve_text(curve: _Curve) -> str:
-    row = curve.row
-    return f"{row.treatment} against {row.baseline}: {row.n_blocks} {row.counted} detect {wording.mde_text(row)}"
-
-
-def _alt_of_curves(curves: Sequence[_Curve]) -> str:
-    parts = [f"{_curve_text(curve)} at {wording.short_label(curve.row.response)}" for curve in curves]
-    return alt_text(f"Effects detected with 80 % power, falling with the number of {curves[0].row.counted}", parts)
-
-
-def _curve_table(curves: Sequence[_Curve]) -> pl.DataFrame:
-    return pl.DataFrame(
+    parts = [f"{curve.text} at {wording.short_label(curve.row.response)}" for curve in every]
+    alt = alt_text(f"Effects detected with 80 % power, falling with the number of {counted}", parts)
+    table = pl.DataFrame(
         [
-            (row.response, row.treatment, row.baseline, n, effect, curve.unit, n == row.n_blocks)
-            for curve in curves
-            for row in [curve.row]
-            for n, effect in zip(curve.blocks, curve.effects, strict=True)
+            (*curve.row.key[1:], n, effect, curve.unit, n == curve.row.n_blocks)
+            for curve in every
+            for n, effect in curve.effects.items()
         ],
         schema=["response", "treatment", "baseline", "blocks", "effect", "unit", "this study"],
         orient="row",
     )
+    return Figure(lambda: _draw_curves(data, panels), alt, caption, table)
+
+
+def _curve(row: VerdictRow, detectable: Callable[[int], float | None]) -> _Curve | None:
+    own, response = detectable(row.n_blocks), wording.response_of(row)
+    if row.mde is None or own is None or row.mde <= 0:
+        return None
+    noise = (row.mde if row.by_difference else math.log1p(row.mde)) / own
+    unit, scale = (wording.unit(response), response.scale) if row.by_difference else ("%", 100.0)
+    sizes = {n: noise * size for n in sorted({*BLOCKS, row.n_blocks}) if (size := detectable(n)) is not None}
+    effects = {n: scale * (size if row.by_difference else math.expm1(size)) for n, size in sizes.items()}
+    return _Curve(row, unit, scale, effects)
+
+
+def _draw_curves(data: StudyData, panels: Sequence[Sequence[_Curve]]) -> Canvas:
+    looks = palette.looks(data.plan.study)
+    names = frames.order(data, [curve.row.treatment for curves in panels for curve in curves])
+    figure, axes = sheet.panels([2.3 + sheet.key_in(names), *[2.1] * (len(panels) - 1)], sharex=True)
+    for axis, curves in zip(axes, panels, strict=True):
+        first = curves[0].row
+        for curve in curves:
+            look, own = looks[curve.row.treatment], curve.row.n_blocks
+            axis.plot([*curve.effects], [*curve.effects.values()], **look.line())
+            (dot,) = axis.plot([own], [curve.effects[own]], **look.marks(6) | {"markerfacecolor": look.colour})
+            sheet.set_tips(dot, curve.text)
+        margins = sorted({curve.row.margin * curve.scale for curve in curves if curve.row.margin})[:1]
+        for margin in margins:
+            axis.axhline(margin, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
+        values = [effect for curve in curves for effect in curve.effects.values()] + margins
+        sheet.log_axis(axis, "y", min(values) / 1.15, max(values) * 1.15, 4)
+        axis.set_ylabel(f"effect / {curves[0].unit}")
+        axis.set_xscale("log")
+        axis.xaxis.set_major_locator(FixedLocator(_LABELLED))
+        axis.xaxis.set_minor_locator(NullLocator())
+        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_title(
+            frames.panel_title(frames.load_title(data, first.load), wording.short_label(first.response)), loc="left"
+        )
+    sheet.key(axes[0], [looks[name] for name in names])
+    axes[-1].set_xlabel(panels[0][0].row.counted)
+    return figure
 
 
 _WORD_IN = 0.17  # how wide an upright word is
@@ -174,17 +146,16 @@ def detection(data: StudyData) -> Figure:
         "inconclusive. The relay delays each request on its way to the server; a p50 can gain more or less than the "
         "mean."
     )
+
+    def describe(one: Detection) -> str:
+        injected, estimated = (wording.plain(value * 1e6) for value in (one.applied_s, one.row.difference or 0))
+        return f"{injected} us injected: {estimated} us estimated, {one.row.sentence}"
+
     draw = partial(_draw_delays, delays)
-    return Figure.from_rows(draw, delays, _DELAY_COLUMNS, "Injected and estimated delays", _delay_text, caption)
-
-
-def _delay_text(one: Detection) -> str:
-    injected, estimated = (wording.plain(value * 1e6) for value in (one.applied_s, one.row.difference or 0))
-    return f"{injected} us injected: {estimated} us estimated, {one.row.sentence}"
+    return Figure.from_rows(draw, delays, _DELAY_COLUMNS, "Injected and estimated delays", describe, caption)
 
 
 def _microseconds(row: VerdictRow) -> list[float]:
-    """Return the estimate and the ends of its interval in microseconds."""
     return [value or 0.0 for value in frames.differences(row, 1e6)]
 
 
@@ -193,24 +164,15 @@ def _draw_delays(delays: list[Detection]) -> Canvas:
     most = max(max(one.applied_s, one.row.difference_high or 0.0) for one in delays) * 1e6
     axes.plot([0, most], [0, most], color=INK, linewidth=0.8, linestyle=":")
     # Words are upright, and spaced, because small delays are closer together than a word is wide or high.
-    places = spaced([one.applied_s * 1e6 for one in delays], _WORD_IN * most / sheet.WIDTH_IN, 0.0, 2 * most)
+    gap = _WORD_IN * most / sheet.WIDTH_IN
+    places = sheet.spaced([one.applied_s * 1e6 for one in delays], gap, 0.0, 2 * most)
     for one, place in zip(delays, places, strict=True):
         middle, *ends = _microseconds(one.row)
-        x, word = one.applied_s * 1e6, one.row.verdict
-        look = TreatmentStyle(
-            one.treatment, INK, _MARKS.get(word, "x"), "-", filled=word is not VerdictLabel.INCONCLUSIVE
-        )
-        estimate(axes, x, ends, middle, look, upright=True, filled=look.filled)
-        axes.annotate(
-            word,
-            (place, ends[1]),
-            xytext=(0, 4),
-            textcoords="offset points",
-            ha="center",
-            va="bottom",
-            rotation=90,
-            fontsize=sheet.SMALL,
-        )
+        word, filled = one.row.verdict, one.row.verdict is not VerdictLabel.INCONCLUSIVE
+        look = TreatmentStyle(one.treatment, INK, _MARKS.get(word, "x"), "-", filled)
+        sheet.estimate(axes, one.applied_s * 1e6, ends, middle, look, upright=True, filled=filled)
+        above: dict[str, Any] = {"xytext": (0, 4), "textcoords": "offset points", "ha": "center", "va": "bottom"}
+        axes.annotate(word, (place, ends[1]), **above, rotation=90, fontsize=sheet.SMALL)
     axes.set_ylim(top=1.25 * axes.get_ylim()[1])
     axes.set_xlabel("injected delay / µs")
     axes.set_ylabel("estimated effect at p50 / µs")

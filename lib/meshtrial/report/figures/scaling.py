@@ -7,6 +7,7 @@ the measured sizes and dashed beyond them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,6 +20,7 @@ from meshtrial.report import frames, palette, sheet, wording
 from meshtrial.report.figure import Columns, Figure, empty
 from meshtrial.report.palette import INK
 from meshtrial.report.sheet import estimate
+from meshtrial.stats.growth import Slope
 
 COST = (
     *("total_cpu_cores", "data_plane_cpu_cores", "app_cpu_cores", "control_plane_cpu_cores"),
@@ -71,7 +73,14 @@ def _by_size(data: StudyData, responses: Sequence[str], subject: str) -> Figure:
         "which), and its band is the same interval. It is dashed beyond the largest measured size. The table has the "
         f"exponents and the cost of one more {axis.singular}."
     )
-    return Figure.from_rows(lambda: _draw(data, curves), curves, SLOPES, subject, _describe, caption)
+
+    def describe(one: Growth) -> str:
+        response, ladder = REGISTRY[one.ladder.response], one.ladder
+        first, last = (wording.number(float(np.median(ladder.y[:, at]) * response.scale)) for at in (0, -1))
+        ends, sizes = f"{first} to {last} {response.unit}".strip(), f"{ladder.sizes[0]} to {ladder.sizes[-1]}"
+        return f"{response.label}, {ladder.treatment}: {ends} from {sizes} {ladder.axis.plural}"
+
+    return Figure.from_rows(lambda: _draw(data, curves), curves, SLOPES, subject, describe, caption)
 
 
 def _draw(data: StudyData, curves: Sequence[Growth]) -> Canvas:
@@ -122,17 +131,6 @@ def _cost_of(name: str) -> Callable[[Growth], object]:
     return lambda one: getattr(one.cost, name) * REGISTRY[one.ladder.response].scale if one.cost else None
 
 
-def _doubled(one: Growth) -> float | None:
-    """Return the extrapolation to twice the largest size, in display units."""
-    at = one.predict(2 * one.ladder.sizes[-1], 0.05)
-    return at.estimate * REGISTRY[one.ladder.response].scale if at else None
-
-
-def _notes(one: Growth) -> str:
-    warnings = one.law.exponent.warnings if one.law else ()
-    return "; ".join([*one.why, *(warning.message for warning in warnings if warning.code != "below-floor")])
-
-
 # Exponent and its comparison with 1, cost of an endpoint, knee, and an extrapolation.
 SLOPES: Columns[Growth] = {
     "response": lambda one: f"{REGISTRY[one.ladder.response].label} / {REGISTRY[one.ladder.response].unit}",
@@ -149,55 +147,55 @@ SLOPES: Columns[Growth] = {
     "cost of one more, to": _cost_of("high"),
     "fitted line": lambda one: one.curve.form if one.curve else "",
     "knee": lambda one: one.knee.at if one.knee and one.knee.found else None,
-    f"extrapolated to 2{wording.TIMES} the largest": _doubled,
+    f"extrapolated to 2{wording.TIMES} the largest": lambda one: (
+        at.estimate * REGISTRY[one.ladder.response].scale
+        if (at := one.predict(2 * one.ladder.sizes[-1], 0.05))
+        else None
+    ),
     "method": lambda one: one.cost.method if one.cost else "",
-    "notes": _notes,
+    "notes": lambda one: "; ".join(
+        [
+            *one.why,
+            *(each.message for each in (one.law.exponent.warnings if one.law else ()) if each.code != "below-floor"),
+        ]
+    ),
 }
-
-
-def _describe(one: Growth) -> str:
-    response = REGISTRY[one.ladder.response]
-    middles = np.median(one.ladder.y, axis=0) * response.scale
-    ends = f"{wording.number(float(middles[0]))} to {wording.number(float(middles[-1]))} {response.unit}".strip()
-    sizes = f"{one.ladder.sizes[0]} to {one.ladder.sizes[-1]} {one.ladder.axis.plural}"
-    return f"{response.label}, {one.ladder.treatment}: {ends} from {sizes}"
 
 
 def exponents(data: StudyData, responses: Sequence[str] = (*COST, *LATENCY, *CONFIGURATION)) -> Figure:
     """Draw the exponent of growth of every response with its interval; 1 is a straight line through zero."""
-    curves = [one for one in growths(data, responses) if one.law is not None]
-    if not curves:
+    found = [(one, one.law.exponent) for one in growths(data, responses) if one.law is not None]
+    if not found:
         return empty("No response has an exponent: that needs positive values at two sizes in two blocks.")
     caption = (
         "The exponent of growth: 1 is proportional to the endpoints, 0 is no growth. Bars are intervals over blocks "
-        f"({curves[0].law.exponent.method if curves[0].law else ''}). An interval that includes 1 does not show that "
-        "growth is linear; see the verdicts in the table."
+        f"({found[0][1].method}). An interval that includes 1 does not show that growth is linear; see the verdicts in "
+        "the table."
     )
-    summary = "Exponents against endpoints"
-    return Figure.from_rows(lambda: _forest(data, curves), curves, SLOPES, summary, _exponent, caption)
+
+    def describe(one: Growth) -> str:
+        assert one.law is not None
+        slope, named = one.law.exponent, f"{REGISTRY[one.ladder.response].label}, {one.ladder.treatment}"
+        return f"{named}: {slope.estimate:.2f} ({slope.low:.2f} to {slope.high:.2f}), {exponent_verdict(one)}"
+
+    curves, summary = [one for one, _ in found], "Exponents against endpoints"
+    return Figure.from_rows(lambda: _forest(data, found), curves, SLOPES, summary, describe, caption)
 
 
-def _exponent(one: Growth) -> str:
-    assert one.law is not None
-    law, named = one.law.exponent, f"{REGISTRY[one.ladder.response].label}, {one.ladder.treatment}"
-    return f"{named}: {law.estimate:.2f} ({law.low:.2f} to {law.high:.2f}), {exponent_verdict(one)}"
-
-
-def _forest(data: StudyData, curves: Sequence[Growth]) -> Canvas:
-    figure, (axis,) = sheet.panels([0.8 + 0.85 * sheet.ROW_IN * len(curves)])
+def _forest(data: StudyData, found: Sequence[tuple[Growth, Slope]]) -> Canvas:
+    figure, (axis,) = sheet.panels([0.8 + 0.85 * sheet.ROW_IN * len(found)])
     looks = palette.looks(data.plan.study)
-    slopes = [(one.ladder, one.law.exponent) for one in curves if one.law is not None]
-    for place, (ladder, slope) in enumerate(slopes):
-        look = looks[ladder.treatment]
-        estimate(axis, place, (slope.low, slope.high), slope.estimate, look, filled=look.filled, size=5.5)
+    for place, (one, slope) in enumerate(found):
+        look = looks[one.ladder.treatment]
+        sheet.estimate(axis, place, (slope.low, slope.high), slope.estimate, look, filled=look.filled, size=5.5)
     for at, dash in ((0.0, (0, (2, 2))), (1.0, "-")):
         axis.axvline(at, color=INK, linewidth=0.8, linestyle=dash)
-    wide = [end for _, slope in slopes for end in (slope.low, slope.high)]
+    wide = [end for _, slope in found for end in (slope.low, slope.high)]
     # An interval from two or three blocks may be extremely wide; the axis shows a readable range.
     axis.set_xlim(max(min(-0.3, *wide), -1.5), min(max(1.5, *wide), 3.0))
-    sheet.rows(axis, [REGISTRY[ladder.response].label for ladder, _ in slopes], [INK] * len(slopes))
+    sheet.rows(axis, [REGISTRY[one.ladder.response].label for one, _ in found], [INK] * len(found))
     axis.set_xlabel("exponent of growth with endpoints (1: proportional)")
-    sheet.key(axis, _looks_of(data, curves), lines=False)
+    sheet.key(axis, _looks_of(data, [one for one, _ in found]), lines=False)
     return figure
 
 
@@ -206,30 +204,48 @@ def machine_limits(data: StudyData) -> Figure:
     rows = limits(data)
     if not rows:
         return empty("No run was made.")
-    caption = (
-        f"Below {100 * LEAST_IDLE:g} % idle (dotted), the machine is the limit and not the mesh: rates and latencies "
-        f"would differ on a larger machine. {_limited_at(rows)} The table has failures by kind."
-    )
-    summary = "Idle share of the machine, achieved rate and failed requests against endpoints"
-    return Figure.from_rows(
-        lambda: _draw_limits(data, rows),
-        rows,
-        _limit_columns(rows),
-        summary,
-        lambda one: f"{one.treatment}, {one.endpoints} endpoints: {one.sentence}",
-        caption,
-    )
-
-
-def _limited_at(rows: Sequence[Limit]) -> str:
     sizes_of: dict[str, list[str]] = {}
     for one in rows:
         if one.by_machine:
             sizes_of.setdefault(one.treatment, []).append(str(one.endpoints))
-    if not sizes_of:
-        return "This happened at no size of this study."
     places = [f"{name} at {', '.join(dict.fromkeys(sizes))} endpoints" for name, sizes in sizes_of.items()]
-    return f"The machine was the limit for {'; '.join(places)}."
+    where = (
+        f"The machine was the limit for {'; '.join(places)}." if places else "This happened at no size of this study."
+    )
+    caption = (
+        f"Below {100 * LEAST_IDLE:g} % idle (dotted), the machine is the limit and not the mesh: rates and latencies "
+        f"would differ on a larger machine. {where} The table has failures by kind."
+    )
+
+    def failed(kind: str, one: Limit) -> int:
+        return one.failed.get(kind, 0)
+
+    columns: Columns[Limit] = {
+        "treatment": lambda one: one.treatment,
+        "endpoints": lambda one: one.endpoints,
+        "rps": lambda one: one.rps,
+        "runs": lambda one: one.runs,
+        "valid": lambda one: one.valid,
+        "idle CPU / %": lambda one: None if one.idle is None else 100 * one.idle,
+        "achieved rate, worst run / %": lambda one: None if one.achieved is None else 100 * one.achieved,
+        "requests": lambda one: one.requests,
+        **{
+            f"failed: {kind}": partial(failed, kind)
+            for kind in dict.fromkeys(kind for one in rows for kind in one.failed)
+        },
+        "throttled / s": lambda one: one.throttled_s,
+        "failed checks": lambda one: ", ".join(one.gates) or "none",
+        "conclusion": lambda one: one.sentence,
+    }
+    summary = "Idle share of the machine, achieved rate and failed requests against endpoints"
+    return Figure.from_rows(
+        lambda: _draw_limits(data, rows),
+        rows,
+        columns,
+        summary,
+        lambda one: f"{one.treatment}, {one.endpoints} endpoints: {one.sentence}",
+        caption,
+    )
 
 
 def _draw_limits(data: StudyData, rows: Sequence[Limit]) -> Canvas:
@@ -249,25 +265,3 @@ def _draw_limits(data: StudyData, rows: Sequence[Limit]) -> Canvas:
     axes[-1].set_xlabel("endpoints")
     sheet.key(axes[0], looks.values())
     return figure
-
-
-def _limit_columns(rows: Sequence[Limit]) -> Columns[Limit]:
-    kinds = list(dict.fromkeys(kind for one in rows for kind in one.failed))
-
-    def failed(kind: str) -> Callable[[Limit], object]:
-        return lambda one: one.failed.get(kind, 0)
-
-    return {
-        "treatment": lambda one: one.treatment,
-        "endpoints": lambda one: one.endpoints,
-        "rps": lambda one: one.rps,
-        "runs": lambda one: one.runs,
-        "valid": lambda one: one.valid,
-        "idle CPU / %": lambda one: None if one.idle is None else 100 * one.idle,
-        "achieved rate, worst run / %": lambda one: None if one.achieved is None else 100 * one.achieved,
-        "requests": lambda one: one.requests,
-        **{f"failed: {kind}": failed(kind) for kind in kinds},
-        "throttled / s": lambda one: one.throttled_s,
-        "failed checks": lambda one: ", ".join(one.gates) or "none",
-        "conclusion": lambda one: one.sentence,
-    }

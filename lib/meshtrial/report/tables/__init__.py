@@ -1,39 +1,14 @@
 """The tables and sentences of a report; a notebook displays each of them."""
 
-from meshtrial.report.marking import moved as moved
-from meshtrial.report.tables.between import between as between
-from meshtrial.report.tables.calibration import aa_table as aa_table
-from meshtrial.report.tables.calibration import generators as generators
-from meshtrial.report.tables.calibration import simulation_checks as simulation_checks
-from meshtrial.report.tables.costs import cost as cost
-from meshtrial.report.tables.costs import decomposition as decomposition
-from meshtrial.report.tables.costs import described as described
-from meshtrial.report.tables.costs import mechanism as mechanism
-from meshtrial.report.tables.costs import money as money
-from meshtrial.report.tables.costs import money_at as money_at
-from meshtrial.report.tables.design import design as design
-from meshtrial.report.tables.design import method_and_limits as method_and_limits
-from meshtrial.report.tables.failures import changes as changes
-from meshtrial.report.tables.failures import restarts as restarts
-from meshtrial.report.tables.growth import costs_of_endpoints_and_rate as costs_of_endpoints_and_rate
-from meshtrial.report.tables.growth import growth_contrasts as growth_contrasts
-from meshtrial.report.tables.growth import marginal_costs as marginal_costs
-from meshtrial.report.tables.headline import clauses as clauses
-from meshtrial.report.tables.headline import headline as headline
-from meshtrial.report.tables.headline import headlines as headlines
-from meshtrial.report.tables.headline import trust as trust
-from meshtrial.report.tables.headline import verdict_sentence as verdict_sentence
-from meshtrial.report.tables.one_run import run_facts as run_facts
-from meshtrial.report.tables.one_run import run_gates as run_gates
-from meshtrial.report.tables.one_run import run_log as run_log
-from meshtrial.report.tables.one_run import run_proofs as run_proofs
-from meshtrial.report.tables.one_run import run_resources as run_resources
-from meshtrial.report.tables.provenance import citation as citation
-from meshtrial.report.tables.provenance import provenance as provenance
-from meshtrial.report.tables.provenance import recorded_at as recorded_at
-from meshtrial.report.tables.provenance import reproduce_command as reproduce_command
-from meshtrial.report.tables.provenance import verdicts_sha256 as verdicts_sha256
-from meshtrial.report.tables.validity import validity as validity
-from meshtrial.report.tables.verdicts import exploratory_table as exploratory_table
-from meshtrial.report.tables.verdicts import ranks as ranks
-from meshtrial.report.tables.verdicts import verdict_table as verdict_table
+from meshtrial.report.marking import moved
+from meshtrial.report.tables.between import between
+from meshtrial.report.tables.calibration import aa_table, generators, simulation_checks
+from meshtrial.report.tables.costs import cost, decomposition, described, mechanism, money, money_at
+from meshtrial.report.tables.design import design, method_and_limits
+from meshtrial.report.tables.failures import changes, restarts
+from meshtrial.report.tables.growth import costs_of_endpoints_and_rate, growth_contrasts, marginal_costs
+from meshtrial.report.tables.headline import clauses, headline, headlines, trust, verdict_sentence
+from meshtrial.report.tables.one_run import run_facts, run_gates, run_log, run_proofs, run_resources
+from meshtrial.report.tables.provenance import citation, provenance, recorded_at, reproduce_command, verdicts_sha256
+from meshtrial.report.tables.validity import validity
+from meshtrial.report.tables.verdicts import exploratory_table, ranks, verdict_table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 import numpy as np
@@ -89,13 +89,22 @@ def _table(studies: int, contrasts: Sequence[Between]) -> Table:
         columns.append(Column("against the first", _tally))
     else:
         columns += [Column(frames.letter(i), partial(_of_study, i), numeric=True) for i in range(studies)]
-        columns.append(Column("against the first", lambda one: _against_each(one, one.against_first)))
-        columns.append(Column("added, against the first", lambda one: _against_each(one, one.added) or None))
-    columns += [Column("across days", _over_days, numeric=True), Column("spread", _spread, numeric=True)]
-    columns.append(Column("predicted for another", _prediction, numeric=True))
-    several = len({one.load for one in contrasts}) > 1
-    groups = [one.load for one in contrasts] if several else ()
-    return Table.from_rows("Study against study", columns, contrasts, _NOTE, groups=groups)
+        columns.append(Column("against the first", lambda one: _against(one, one.against_first)))
+        columns.append(Column("added, against the first", lambda one: _against(one, one.added) or None))
+    columns += [
+        Column(
+            "across days",
+            lambda one: (over := one.over_days) and ranged(over.estimate, over.low, over.high, partial(_amount, one)),
+            numeric=True,
+        ),
+        Column("spread", _spread, numeric=True),
+        Column("predicted for another", _prediction, numeric=True),
+    ]
+    return Table.from_rows("Study against study", columns, contrasts, _NOTE, groups=_loads(contrasts, contrasts))
+
+
+def _loads(contrasts: Sequence[Between], rows: Iterable[Between]) -> Sequence[str]:
+    return [one.load for one in rows] if len({one.load for one in contrasts}) > 1 else ()
 
 
 def _contrast(one: Between) -> Cell:
@@ -104,10 +113,27 @@ def _contrast(one: Between) -> Cell:
     return Cell(one.treatment, note=f"against {one.baseline}")
 
 
+def _amount(one: Between, value: float) -> str:
+    if not one.baseline or one.scale == "difference":
+        return wording.in_unit(one.response, value, sign=bool(one.baseline))
+    return wording.change(value, value)
+
+
+def _unlogged(one: Between, mean: float) -> float:
+    return float(np.exp(mean)) if one.scale == "ratio" else mean
+
+
 def _quantile(q: float, one: Between) -> Cell:
-    means = np.array([effect.mean for effect in one.effects])
-    value = float(np.quantile(np.exp(means) if one.scale == "ratio" else means, q))
+    value = float(np.quantile([_unlogged(one, effect.mean) for effect in one.effects], q))
     return Cell(_amount(one, value), value)
+
+
+def _of_study(place: int, one: Between) -> Cell | None:
+    effect = next((effect for effect in one.effects if effect.study == place), None)
+    if effect is None:
+        return None
+    mean = _unlogged(one, effect.mean)
+    return Cell(_amount(one, mean), mean, note=f"{len(effect.values)} blocks")
 
 
 def _tally(one: Between) -> Cell:
@@ -115,50 +141,30 @@ def _tally(one: Between) -> Cell:
     return Cell(", ".join(f"{number} {word}" for word, number in words.most_common()), note=f"of {words.total()}")
 
 
-def _of_study(place: int, one: Between) -> Cell | None:
-    effect = next((effect for effect in one.effects if effect.study == place), None)
-    if effect is None:
-        return None
-    mean = float(np.exp(effect.mean)) if one.scale == "ratio" else effect.mean
-    return Cell(_amount(one, mean), mean, note=f"{len(effect.values)} blocks")
-
-
-def _against_each(one: Between, results: Sequence[stats.ContrastResult]) -> str:
-    return "; ".join(_against(one, result) for result in results)
-
-
-def _against(one: Between, result: stats.ContrastResult) -> str:
-    name = frames.letter(int(result.treatment))
-    c = result.comparison
-    if c is None:
-        return f"{name}: not compared"
-    effect = c.effect
-    if c.scale == "ratio":
-        size = f"{wording.change(effect.estimate, effect.high)} [{wording.change_interval(effect.low, effect.high)}]"
-    else:
-        size = wording.in_unit(one.response, effect.estimate, sign=True)
-        size += f" [{wording.interval_in_unit(one.response, effect.low, effect.high)}]"
-    return f"{name}: {one.word(result)}, {size}"
-
-
-def _over_days(one: Between) -> Cell | None:
-    over = one.over_days
-    if over is None:
-        return None
-    return ranged(over.estimate, over.low, over.high, partial(_amount, one))
+def _against(one: Between, results: Sequence[stats.ContrastResult]) -> str:
+    texts = []
+    for result in results:
+        size = "not compared"
+        if (c := result.comparison) is not None:
+            low, high = c.effect.low, c.effect.high
+            if c.scale == "ratio":
+                size = f"{wording.change(c.effect.estimate, high)} [{wording.change_interval(low, high)}]"
+            else:
+                size = wording.in_unit(one.response, c.effect.estimate, sign=True)
+                size += f" [{wording.interval_in_unit(one.response, low, high)}]"
+            size = f"{one.word(result)}, {size}"
+        texts.append(f"{frames.letter(int(result.treatment))}: {size}")
+    return "; ".join(texts)
 
 
 def _spread(one: Between) -> Cell | None:
-    if one.over_days is None:
-        return None
     over = one.over_days
+    if over is None:
+        return None
     if over.sd_low is None or over.sd_high is None:
         return Cell("not estimable", over.between_sd)
-
-    def text(spread: float) -> str:
-        return wording.percent(spread, 2) if one.scale == "ratio" else wording.in_unit(one.response, spread)
-
-    return ranged(over.between_sd, over.sd_low, over.sd_high, text)
+    form = partial(wording.percent, digits=2) if one.scale == "ratio" else partial(wording.in_unit, one.response)
+    return ranged(over.between_sd, over.sd_low, over.sd_high, form)
 
 
 def _prediction(one: Between) -> Cell | None:
@@ -170,12 +176,6 @@ def _prediction(one: Between) -> Cell | None:
         note = "" if added is None else wording.interval_in_unit(one.response, added.next_low, added.next_high)
         return Cell(wording.change_interval(over.next_low, over.next_high), note=note)
     return Cell(" to ".join(_amount(one, end) for end in (over.next_low, over.next_high)))
-
-
-def _amount(one: Between, value: float) -> str:
-    if not one.baseline or one.scale == "difference":
-        return wording.in_unit(one.response, value, sign=bool(one.baseline))
-    return wording.change(value, value)
 
 
 _LEVELS_NOTE = (
@@ -206,24 +206,21 @@ def levels(
     rows = [(one, called) for one, called in zip(contrasts, changes, strict=True) if called]
     if not rows:
         return paragraph(f"No change of level was called in {len(contrasts)} series of up to {len(studies)} studies.")
+
+    def text(row: tuple[Between, Sequence[stats.LevelChange]]) -> str:
+        one, called = row
+        return "; ".join(
+            f"from {_amount(one, _unlogged(one, change.before))} to {_amount(one, _unlogged(one, change.after))} with "
+            f"{_name(studies[one.effects[change.index].study])} ({wording.equation('p', change.p_adjusted)})"
+            for change in called
+        )
+
     columns: list[Column[tuple[Between, Sequence[stats.LevelChange]]]] = [
         Column("contrast", lambda row: _contrast(row[0])),
         Column("response", lambda row: wording.short_label(row[0].response), wide=True),
         Column("studies", lambda row: len(row[0].effects), numeric=True),
-        Column("changes of level", lambda row: _changes(studies, *row), wide=True),
+        Column("changes of level", text, wide=True),
     ]
-    several = len({one.load for one in contrasts}) > 1
-    groups = [one.load for one, _ in rows] if several else ()
+    groups = _loads(contrasts, [one for one, _ in rows])
     note = f"{_LEVELS_NOTE} No change was called in the other series, {len(contrasts) - len(rows)} of {len(contrasts)}."
     return Table.from_rows("Changes of level", columns, rows, note, groups=groups, show_caption=False).fragment()
-
-
-def _changes(studies: Sequence[StudyData], one: Between, changes: Sequence[stats.LevelChange]) -> str:
-    def level(mean: float) -> str:
-        return _amount(one, float(np.exp(mean)) if one.scale == "ratio" else mean)
-
-    return "; ".join(
-        f"from {level(change.before)} to {level(change.after)} with {_name(studies[one.effects[change.index].study])} "
-        f"({wording.equation('p', change.p_adjusted)})"
-        for change in changes
-    )

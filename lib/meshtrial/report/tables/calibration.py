@@ -53,32 +53,32 @@ def aa_table(data: StudyData, size: int = 6) -> Fragment:
 
 def generators(data: StudyData) -> Fragment:
     """Tabulate each load with several numbers of generators, or explain that the study has only one number."""
-    parts = [_table(data, one).fragment() for one in instrument.sweeps(data)]
-    if not parts:
+    sweeps = instrument.sweeps(data)
+    if not sweeps:
         return paragraph("The study has one number of load generators. Their own checks say whether they were a limit.")
-    return join(*parts)
 
+    def median(pair: tuple[str, VerdictRow]) -> Cell:
+        row = pair[1]
+        after, before = (wording.in_unit(row.response, value) for value in (row.treatment_value, row.baseline_value))
+        return Cell(after, row.treatment_value, note=before)
 
-def _table(data: StudyData, one: instrument.Sweep) -> Table:
-    rows = [
-        (treatment.name, row)
-        for treatment in data.plan.study.treatments
-        for response in data.plan.study.primary
-        if not treatment.twin
-        for row in instrument.contrasts(data, one, treatment.name, response)
-    ]
     columns: list[Column[tuple[str, VerdictRow]]] = [
         Column("treatment", lambda row: row[0]),
         Column("response", lambda row: wording.short_label(row[1].response), wide=True),
         Column("generators", lambda row: f"{row[1].treatment} against {row[1].baseline}"),
-        Column("median", lambda row: _median(row[1]), numeric=True),
+        Column("median", median, numeric=True),
         Column("effect", lambda row: wording.effect(row[1]), numeric=True),
         Column("interval", lambda row: wording.effect_interval(row[1]), numeric=True),
         Column("verdict", lambda row: wording.verdict_text(row[1])),
     ]
-    return Table.from_rows(f"More generators, {one.name}", columns, rows, _NOTE)
-
-
-def _median(row: VerdictRow) -> Cell:
-    median, before = (wording.in_unit(row.response, value) for value in (row.treatment_value, row.baseline_value))
-    return Cell(median, row.treatment_value, note=before)
+    tables = []
+    for sweep in sweeps:
+        rows = [
+            (treatment.name, row)
+            for treatment in data.plan.study.treatments
+            for response in data.plan.study.primary
+            if not treatment.twin
+            for row in instrument.contrasts(data, sweep, treatment.name, response)
+        ]
+        tables.append(Table.from_rows(f"More generators, {sweep.name}", columns, rows, _NOTE).fragment())
+    return join(*tables)

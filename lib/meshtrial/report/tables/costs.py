@@ -7,7 +7,7 @@ medians over runs; the verdicts on the same numbers are in the verdict tables.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from statistics import median
 
@@ -29,7 +29,6 @@ _GIB = 2.0**30
 _TOTAL = "path_cpu_s_per_request"
 _RATE = f"{wording.count(int(PER_RPS))}{wording.NBSP}rps"
 _MOST_CALLS = 4
-_Counted = tuple[Mechanism, ComponentCalls]
 _CALLS_NOTE = (
     "Counted after the runs by strace, on one new deployment of each treatment: numbers of calls, not times. One "
     "deployment has no replicate, so there is no interval and no verdict. Data that arrives together is read together, "
@@ -44,75 +43,58 @@ _COST_NOTE = (
 
 def cost(data: StudyData) -> Fragment:
     """Tabulate cores and GiB per 1000 rps by treatment, one table per load."""
-    tables = [table for load in frames.loads(data) if (table := _cost_table(data, load)) is not None]
-    if not tables:
+    runs = [run for run in data.included_runs() if _TOTAL in run.responses]
+    if not runs:
         return paragraph("No run used in the inference has its CPU recorded.")
-    return join(*(table.fragment() for table in tables))
+    at_loads = ((load, [run for run in runs if run.load == load]) for load in frames.loads(data))
+    return join(*(_cost_table(data, load, at_load).fragment() for load, at_load in at_loads if at_load))
 
 
-def _cost_table(data: StudyData, load: str) -> Table | None:
-    runs = [run for run in data.included_runs() if run.load == load and _TOTAL in run.responses]
+def _cost_table(data: StudyData, load: str, runs: Sequence[RunRecord]) -> Table:
     treatments = frames.order(data, [run.treatment for run in runs])
-    if not treatments:
-        return None
-    runs_of = {treatment: [run for run in runs if run.treatment == treatment] for treatment in treatments}
-    parts = [role for role in PATH_ROLES if any(_cores(group, role) is not None for group in runs_of.values())]
+    medians = {name: _medians([run for run in runs if run.treatment == name]) for name in treatments}
+    parts = {role: f"{PARTS[role].key}_cpu_s_per_request" for role in PATH_ROLES}
     baseline = data.plan.study.baseline.name
+
+    def per_rate(response: str, name: str) -> str:
+        value = medians[name].get(response)
+        return wording.number(None if value is None else value * PER_RPS, most=4)
+
+    def above_baseline(name: str) -> str:
+        if name == baseline or baseline not in medians:
+            return "–"
+        return wording.signed((medians[name][_TOTAL] - medians[baseline][_TOTAL]) * PER_RPS, most=4)
+
     columns: list[Column[str]] = [
         Column("treatment", str),
-        Column("achieved / rps", lambda name: wording.number(_median(runs_of[name], "achieved_rps")), numeric=True),
+        Column("achieved / rps", lambda name: wording.number(medians[name].get("achieved_rps")), numeric=True),
         *(
-            Column(f"{PARTS[role].label} / cores per {_RATE}", partial(_part, runs_of, role), numeric=True)
-            for role in parts
+            Column(f"{PARTS[role].label} / cores per {_RATE}", partial(per_rate, response), numeric=True)
+            for role, response in parts.items()
+            if any(response in known for known in medians.values())
         ),
-        Column("all parts", lambda name: _four_decimals(_per_rate(runs_of[name], _TOTAL)), numeric=True),
-        Column("above the baseline", lambda name: _over(runs_of, baseline, name), numeric=True),
-        Column("added memory / GiB", lambda name: _four_decimals(_memory(runs_of[name])), numeric=True),
-        Column(f"added GiB per {_RATE}", lambda name: _four_decimals(_memory_per_rate(runs_of[name])), numeric=True),
+        Column("all parts", partial(per_rate, _TOTAL), numeric=True),
+        Column("above the baseline", above_baseline, numeric=True),
+        Column("added memory / GiB", lambda name: wording.number(medians[name].get("memory"), most=4), numeric=True),
+        Column(f"added GiB per {_RATE}", partial(per_rate, "memory per request"), numeric=True),
     ]
     return Table.from_rows(f"Cost{frames.at(data, load)}", columns, treatments, _COST_NOTE)
 
 
-def _four_decimals(value: float | None) -> str:
-    return wording.number(value, most=4)
-
-
-def _part(runs_of: Mapping[str, Sequence[RunRecord]], role: str, treatment: str) -> str:
-    return _four_decimals(_cores(runs_of[treatment], role))
-
-
-def _over(runs_of: Mapping[str, Sequence[RunRecord]], baseline: str, treatment: str) -> str:
-    total, base = (_per_rate(runs_of.get(name, ()), _TOTAL) for name in (treatment, baseline))
-    return "–" if treatment == baseline or total is None or base is None else wording.signed(total - base, most=4)
-
-
-def _cores(runs: Sequence[RunRecord], role: str) -> float | None:
-    return _per_rate(runs, f"{PARTS[role].key}_cpu_s_per_request")
-
-
-def _memory(runs: Sequence[RunRecord]) -> float | None:
-    """Return the GiB that the treatment adds: those of the data plane and the policy server."""
-    values = [
+def _medians(runs: Sequence[RunRecord]) -> dict[str, float]:
+    """Return the median of each response, and of the GiB that the treatment adds: data plane and policy server."""
+    names = {name for run in runs for name in run.responses}
+    found = {name: median(run.responses[name] for run in runs if name in run.responses) for name in names}
+    memory = [
         run.responses["data_plane_memory_bytes"] + run.responses.get("policy_memory_bytes", 0.0)
         for run in runs
         if "data_plane_memory_bytes" in run.responses
     ]
-    return median(values) / _GIB if values else None
-
-
-def _memory_per_rate(runs: Sequence[RunRecord]) -> float | None:
-    memory, rate = _memory(runs), _median(runs, "achieved_rps")
-    return memory / rate * PER_RPS if memory is not None and rate else None
-
-
-def _median(runs: Sequence[RunRecord], name: str) -> float | None:
-    values = [run.responses[name] for run in runs if name in run.responses]
-    return median(values) if values else None
-
-
-def _per_rate(runs: Sequence[RunRecord], name: str) -> float | None:
-    value = _median(runs, name)
-    return None if value is None else value * PER_RPS
+    if memory:
+        found["memory"] = median(memory) / _GIB
+        if rate := found.get("achieved_rps"):
+            found["memory per request"] = found["memory"] / rate
+    return found
 
 
 def described(data: StudyData) -> Fragment:
@@ -123,29 +105,29 @@ def described(data: StudyData) -> Fragment:
 
 
 def _mesh_only_table(data: StudyData, load: str, found: list[Described]) -> Fragment:
-    cells = {(one.treatment, one.response.name): one for one in found}
-    responses = {one.response.name: one.response for one in found}
+    cells = {
+        (one.treatment, one.response.name): ranged(
+            one.median, one.low, one.high, partial(wording.in_unit, one.response)
+        )
+        for one in found
+    }
+
+    def value(response: str, treatment: str) -> Cell | None:
+        return cells.get((treatment, response))
+
+    responses = dict.fromkeys(one.response.name for one in found)
     columns: list[Column[str]] = [
         Column("treatment", str),
-        *(
-            Column(wording.short_label(response.name), partial(_described_cell, cells, name), numeric=True)
-            for name, response in responses.items()
-        ),
+        *(Column(wording.short_label(name), partial(value, name), numeric=True) for name in responses),
     ]
-    least = min(one.confidence for one in found)
     note = (
         f"{data.plan.study.baseline.name} has no such part, so there is nothing to compare with. Medians over the "
         "included runs; below them, intervals of the median by order statistics (confidence at least "
-        f"{wording.percent(least)})."
+        f"{wording.percent(min(one.confidence for one in found))})."
     )
     names = frames.order(data, [one.treatment for one in found])
     title = f"Parts that only a mesh has{frames.at(data, load)}"
     return Table.from_rows(title, columns, names, note).fragment()
-
-
-def _described_cell(cells: dict[tuple[str, str], Described], response: str, treatment: str) -> Cell | None:
-    one = cells.get((treatment, response))
-    return None if one is None else ranged(one.median, one.low, one.high, partial(wording.in_unit, one.response))
 
 
 def mechanism(data: StudyData) -> Fragment:
@@ -153,30 +135,27 @@ def mechanism(data: StudyData) -> Fragment:
     mechanisms = read_mechanism(data.path)
     if not mechanisms:
         return join()
-    columns: list[Column[_Counted]] = [
+
+    def most_frequent(row: tuple[Mechanism, ComponentCalls]) -> str:
+        ranked = sorted(row[1].calls.items(), key=lambda item: (-item[1], item[0]))[:_MOST_CALLS]
+        return ", ".join(f"{name} {wording.number(count / row[0].traced)}" for name, count in ranked)
+
+    columns: list[Column[tuple[Mechanism, ComponentCalls]]] = [
         Column("component", lambda row: row[1].component),
         Column("system calls per request", lambda row: sum(row[1].calls.values()) / row[0].traced, numeric=True),
         Column("reads per request", lambda row: row[1].of(READS) / row[0].traced, numeric=True),
         Column("writes per request", lambda row: row[1].of(WRITES) / row[0].traced, numeric=True),
-        Column("context switches per request", _switches, numeric=True),
-        Column("most frequent calls, per request", _most_frequent, wide=True),
+        Column(
+            "context switches per request",
+            lambda row: None if row[1].switches is None else row[1].switches / row[0].untraced,
+            numeric=True,
+        ),
+        Column("most frequent calls, per request", most_frequent, wide=True),
     ]
     rows = [(one, component) for one in mechanisms for component in one.components]
     groups = [one.treatment for one, _ in rows]
-    return Table.from_rows(
-        f"System calls at {mechanisms[0].load}", columns, rows, _CALLS_NOTE, groups=groups
-    ).fragment()
-
-
-def _switches(row: _Counted) -> float | None:
-    one, component = row
-    return None if component.switches is None else component.switches / one.untraced
-
-
-def _most_frequent(row: _Counted) -> str:
-    one, component = row
-    ranked = sorted(component.calls.items(), key=lambda item: (-item[1], item[0]))[:_MOST_CALLS]
-    return ", ".join(f"{name} {wording.number(count / one.traced)}" for name, count in ranked)
+    title = f"System calls at {mechanisms[0].load}"
+    return Table.from_rows(title, columns, rows, _CALLS_NOTE, groups=groups).fragment()
 
 
 _PARTS_NOTE = (
@@ -203,8 +182,8 @@ def _parts_table(result: Decomposition, alpha: float) -> Table:
         return wording.in_unit(result.response, value, sign=True)
 
     def share(piece: Piece) -> Cell | None:
-        of_whole = piece.estimate / result.whole.estimate if result.whole.estimate > 0 else None
-        return valued(of_whole, partial(wording.percent, digits=2))
+        whole = result.whole.estimate
+        return valued(piece.estimate / whole if whole > 0 else None, partial(wording.percent, digits=2))
 
     columns: list[Column[Piece]] = [
         Column("part", lambda piece: Cell(piece.name, note=piece.contrast.treatment if piece.contrast else "")),
@@ -218,18 +197,17 @@ def _parts_table(result: Decomposition, alpha: float) -> Table:
         Column("share of the whole", share, numeric=True),
         Column("p", lambda piece: Cell(wording.probability(piece.p), piece.p), numeric=True),
     ]
+    note = _PARTS_NOTE
+    if result.margin is not None and result.p_adds_up is not None:
+        margin, p = wording.margin_text(result.response, result.margin), wording.probability(result.p_adds_up)
+        within = f"{margin} of the baseline (p = {p})."
+        if result.p_adds_up <= alpha:
+            note = f"The parts add up: the remainder is shown to lie within {within} {note}"
+        else:
+            note = f"It is not shown that the parts add up: the remainder may lie beyond {within} {note}"
     pieces = [*result.parts, result.together, result.whole, result.remainder]
     caption = f"Parts of {wording.short_label(result.response)}, {result.blocks} blocks"
-    return Table.from_rows(caption, columns, pieces, f"{_additivity(result, alpha)} {_PARTS_NOTE}".strip())
-
-
-def _additivity(result: Decomposition, alpha: float) -> str:
-    if result.margin is None or result.p_adds_up is None:
-        return ""
-    margin, p = wording.margin_text(result.response, result.margin), wording.probability(result.p_adds_up)
-    if result.p_adds_up <= alpha:
-        return f"The parts add up: the remainder is shown to lie within {margin} of the baseline (p = {p})."
-    return f"It is not shown that the parts add up: the remainder may lie beyond {margin} of the baseline (p = {p})."
+    return Table.from_rows(caption, columns, pieces, note)
 
 
 def money(data: StudyData, core_hour: float, gib_hour: float, currency: str = "") -> Fragment:
@@ -308,39 +286,36 @@ def money_at(data: StudyData, core_hour: float, gib_hour: float, pods: int, curr
 
 
 def _extrapolation(costs: Sequence[MonthAtSize]) -> str:
-    """Return how the costs at a size were estimated, and what limits them."""
     one = costs[0]
     largest = one.sizes[-1]
     rate = (
         "a rate that grows with the pods" if one.rps is None else f"{wording.plain(one.rps)} requests per second in all"
     )
     confidence = wording.percent(min(cost.hundred.confidence for cost in costs), 3)
-    lines = [
+    text = (
         f"App and whole mesh, at {rate}: in each block a straight line through {one.sizes[0]} to {largest} pods, and "
         f"its interval over blocks at {confidence} confidence ({one.hundred.method})."
-    ]
+    )
     if one.pods > largest:
         times = wording.plain(round(one.pods / largest, 1))
-        lines.append(f"{wording.count(one.pods)} pods are {times} times the largest measured size.")
-    if straight := [cost.treatment for cost in costs if cost.bounded]:
-        lines.append(
-            f"For {wording.listing(straight)}, curvature is shown to change the month by less than a tenth; the "
-            "interval is widened by the curvature that remains possible."
-        )
-    if envelope := [cost.treatment for cost in costs if not cost.bounded and cost.month]:
-        lines.append(
-            f"For {wording.listing(envelope)}, the measured costs may curve more: the interval is the envelope of "
-            "straight lines, parabolas and power laws."
-        )
-    if none := [cost.treatment for cost in costs if cost.month is None]:
-        lines.append(
-            f"For {wording.listing(none)}, the measured costs may curve too much to extrapolate to this size: measure "
-            "larger sizes or more blocks."
-        )
-    if alike := [cost.treatment for cost in costs if cost.hundred.resembles_last_block]:
-        lines.append(f"For {wording.listing(alike)}, blocks depend on each other, so the intervals are too short.")
-    lines.append("Components that run once per node are counted as on this study's nodes, whatever the number of pods.")
-    return " ".join(lines)
+        text += f" {wording.count(one.pods)} pods are {times} times the largest measured size."
+    limits = {
+        "curvature is shown to change the month by less than a tenth; the interval is widened by the curvature that "
+        "remains possible.": [cost for cost in costs if cost.bounded],
+        "the measured costs may curve more: the interval is the envelope of straight lines, parabolas and power "
+        "laws.": [cost for cost in costs if not cost.bounded and cost.month],
+        "the measured costs may curve too much to extrapolate to this size: measure larger sizes or more blocks.": [
+            cost for cost in costs if cost.month is None
+        ],
+        "blocks depend on each other, so the intervals are too short.": [
+            cost for cost in costs if cost.hundred.resembles_last_block
+        ],
+    }
+    for limit, limited in limits.items():
+        text += f" For {wording.listing([cost.treatment for cost in limited])}, {limit}" if limited else ""
+    return (
+        f"{text} Components that run once per node are counted as on this study's nodes, whatever the number of pods."
+    )
 
 
 def _amount(amount: Amount | Slope | None, currency: str) -> Cell | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -30,35 +29,33 @@ _RESTARTS_NOTE = (
 
 def failed_requests(data: StudyData) -> Fragment:
     """Tabulate failed requests, one row per treatment and load that has any."""
-    with_kinds = [run for run in data.runs if run.failures]
-    without = [run for run in data.runs if not run.failures and run.responses.get("error_ratio", 0.0) > 0]
-    if not with_kinds and not any(map(_reconnects, data.runs)):
+    if not any(map(_affected, data.runs)):
         # Old records hold the number of failures but not their kinds.
-        return join() if without or not data.runs else paragraph("No request failed.")
-    treatments = frames.order(data, [run.treatment for run in data.runs])
-    runs: dict[tuple[str, str], list[RunRecord]] = {
-        (name, load): [] for load in frames.loads(data) for name in treatments
-    }
+        uncounted = any(run.responses.get("error_ratio", 0.0) > 0 for run in data.runs)
+        return join() if uncounted or not data.runs else paragraph("No request failed.")
+    treatments, loads = frames.order(data, [run.treatment for run in data.runs]), frames.loads(data)
+    groups: dict[tuple[str, str], list[RunRecord]] = {(name, load): [] for load in loads for name in treatments}
     for run in data.runs:
-        runs[run.treatment, run.load].append(run)
-    columns: list[Column[Sequence[RunRecord]]] = [Column("treatment", lambda runs: runs[0].treatment)]
-    if len(frames.loads(data)) > 1:
-        columns.append(Column("load", lambda runs: runs[0].load))
-    columns += [
+        groups[run.treatment, run.load].append(run)
+
+    def of_kind(kind: str, runs: Sequence[RunRecord]) -> str:
+        return wording.count(_failed(runs)[kind])
+
+    columns: list[Column[Sequence[RunRecord]]] = [
+        Column("treatment", lambda runs: runs[0].treatment),
+        *([Column("load", lambda runs: runs[0].load)] if len(loads) > 1 else []),
         Column("requests", lambda runs: wording.count(_requests(runs)), numeric=True),
         Column("failed / %", lambda runs: wording.number(100 * _failed(runs).total() / _requests(runs)), numeric=True),
-    ]
-    columns += [Column(kind, partial(_of_kind, kind), numeric=True) for kind, _ in _failed(data.runs).most_common()]
-    columns += [
-        Column("reconnects", lambda runs: wording.count(sum(map(_reconnects, runs))), numeric=True),
+        *(Column(kind, partial(of_kind, kind), numeric=True) for kind, _ in _failed(data.runs).most_common()),
+        Column(
+            "reconnects",
+            lambda runs: wording.count(sum(run.responses.get("reconnects", 0.0) for run in runs)),
+            numeric=True,
+        ),
         Column("affected runs", lambda runs: f"{sum(map(_affected, runs))} of {len(runs)}", numeric=True),
     ]
-    rows = [group for group in runs.values() if any(map(_affected, group)) and _requests(group)]
+    rows = [group for group in groups.values() if any(map(_affected, group)) and _requests(group)]
     return Table.from_rows("Failed requests by kind", columns, rows, _NOTE).fragment()
-
-
-def _of_kind(kind: str, runs: Sequence[RunRecord]) -> str:
-    return wording.count(_failed(runs)[kind])
 
 
 def _requests(runs: Iterable[RunRecord]) -> float:
@@ -69,12 +66,12 @@ def _failed(runs: Iterable[RunRecord]) -> Counter[str]:
     return sum((Counter(run.failures) for run in runs), Counter[str]())
 
 
-def _reconnects(run: RunRecord) -> float:
-    return run.responses.get("reconnects", 0.0)
+def _by_kind(failed: Counter[str]) -> str:
+    return ", ".join(f"{wording.count(number)} {kind}" for kind, number in failed.most_common()) or "–"
 
 
 def _affected(run: RunRecord) -> bool:
-    return bool(run.failures) or _reconnects(run) > 0
+    return bool(run.failures) or run.responses.get("reconnects", 0.0) > 0
 
 
 def restarts(data: StudyData) -> Fragment:
@@ -82,27 +79,23 @@ def restarts(data: StudyData) -> Fragment:
     runs = [run for run in data.included_runs() if "failed_requests" in run.responses]
     if not any("restart" in run.extra for run in runs):
         return paragraph("No run used in the inference restarted anything.")
-    names = frames.order(data, [run.treatment for run in runs])
-    rows = [[run for run in runs if run.treatment == name] for name in names]
-    columns: list[Column[list[RunRecord]]] = [
+
+    def typical(response: str, runs: Sequence[RunRecord]) -> Cell | None:
+        values = [run.responses[response] for run in runs if response in run.responses]
+        return spread(values, partial(wording.in_unit, response))
+
+    columns: list[Column[Sequence[RunRecord]]] = [
         Column("treatment", lambda runs: runs[0].treatment),
         Column("runs", lambda runs: wording.count(len(runs)), numeric=True),
-        Column("restart time", lambda runs: _spread(runs, "restart_s"), numeric=True),
-        Column("failed requests", lambda runs: _spread(runs, "failed_requests"), numeric=True),
-        Column("failures by kind", _kinds),
-        Column("longest gap", lambda runs: _spread(runs, "longest_gap_s"), numeric=True),
-        Column("reconnects", lambda runs: _spread(runs, "reconnects"), numeric=True),
+        Column("restart time", partial(typical, "restart_s"), numeric=True),
+        Column("failed requests", partial(typical, "failed_requests"), numeric=True),
+        Column("failures by kind", lambda runs: _by_kind(_failed(runs))),
+        Column("longest gap", partial(typical, "longest_gap_s"), numeric=True),
+        Column("reconnects", partial(typical, "reconnects"), numeric=True),
     ]
+    names = frames.order(data, [run.treatment for run in runs])
+    rows = [[run for run in runs if run.treatment == name] for name in names]
     return Table.from_rows("Restarts under load", columns, rows, _RESTARTS_NOTE).fragment()
-
-
-def _kinds(runs: Sequence[RunRecord]) -> str:
-    return ", ".join(f"{wording.count(number)} {kind}" for kind, number in _failed(runs).most_common()) or "–"
-
-
-def _spread(runs: Sequence[RunRecord], response: str) -> Cell | None:
-    values = [run.responses[response] for run in runs if response in run.responses]
-    return spread(values, partial(wording.in_unit, response))
 
 
 _CHANGES_NOTE = (
@@ -115,14 +108,8 @@ _CHANGES_NOTE = (
 )
 
 
-@dataclass(frozen=True)
-class _ChangeGroup:
-    """All changes of one name, with one treatment at one load."""
-
-    load: str
-    name: str
-    treatment: str
-    changes: Sequence[Mapping[str, Any]]
+# Load, kind and treatment of changes, and the changes.
+_Changes = tuple[str, str, str, Sequence[Mapping[str, Any]]]
 
 
 def changes(data: StudyData) -> Fragment:
@@ -136,37 +123,34 @@ def changes(data: StudyData) -> Fragment:
             grouped[run.load, one["name"], run.treatment].append(one)
     treatments = frames.order(data, [run.treatment for run in runs])
     keys = itertools.product(frames.loads(data), LABELS, treatments)
-    rows = [_ChangeGroup(*key, grouped[key]) for key in keys if key in grouped]
-    columns: list[Column[_ChangeGroup]] = [
-        Column("change", lambda row: LABELS[row.name]),
-        Column("treatment", lambda row: row.treatment),
-        *([Column("load", lambda row: row.load)] if len(frames.loads(data)) > 1 else []),
-        Column("changes", lambda row: wording.count(len(row.changes)), numeric=True),
-        Column("first", partial(_propagation, "first_s"), numeric=True),
-        Column("all", partial(_propagation, "all_s"), numeric=True),
-        Column("never", lambda row: wording.count(_number(row, asked=True)), numeric=True),
-        Column("not asked", lambda row: wording.count(_number(row, asked=False)), numeric=True),
-        Column("failed requests", _failed_in_changes),
-        Column("clock error", lambda row: _ms(max(one["error_s"] for one in row.changes)), numeric=True),
+    rows: list[_Changes] = [(*key, grouped[key]) for key in keys if key in grouped]
+
+    def untimed(row: _Changes, *, asked: bool) -> str:
+        """Return how many changes without a time were asked, or not; earlier records do not tell them apart."""
+        return wording.count(sum(one["all_s"] is None and one.get("asked", True) is asked for one in row[3]))
+
+    def propagation(key: str, row: _Changes) -> Cell | None:
+        return spread([float(one[key]) for one in row[3] if one[key] is not None], _ms)
+
+    def failed(row: _Changes) -> str:
+        kinds = sum((Counter(one["failed"]) for one in row[3]), Counter[str]())
+        intended = any(step.failing for step in sum(CHANGES.values(), ()) if step.name == row[1])
+        return _by_kind(kinds) + (", as requested" if kinds and intended else "")
+
+    columns: list[Column[_Changes]] = [
+        Column("change", lambda row: LABELS[row[1]]),
+        Column("treatment", lambda row: row[2]),
+        *([Column("load", lambda row: row[0])] if len(frames.loads(data)) > 1 else []),
+        Column("changes", lambda row: wording.count(len(row[3])), numeric=True),
+        Column("first", partial(propagation, "first_s"), numeric=True),
+        Column("all", partial(propagation, "all_s"), numeric=True),
+        Column("never", lambda row: untimed(row, asked=True), numeric=True),
+        Column("not asked", lambda row: untimed(row, asked=False), numeric=True),
+        Column("failed requests", failed),
+        Column("clock error", lambda row: _ms(max(one["error_s"] for one in row[3])), numeric=True),
     ]
     return Table.from_rows("Time from a change until requests follow it", columns, rows, _CHANGES_NOTE).fragment()
 
 
-def _number(row: _ChangeGroup, *, asked: bool) -> int:
-    """Return the number of changes without a time that were asked, or not; earlier records do not tell them apart."""
-    return sum(one["all_s"] is None and one.get("asked", True) is asked for one in row.changes)
-
-
-def _propagation(key: str, row: _ChangeGroup) -> Cell | None:
-    return spread([float(one[key]) for one in row.changes if one[key] is not None], _ms)
-
-
 def _ms(seconds: float) -> str:
     return wording.in_unit("change_error_s", seconds)
-
-
-def _failed_in_changes(row: _ChangeGroup) -> str:
-    kinds = sum((Counter(one["failed"]) for one in row.changes), Counter[str]())
-    intended = any(step.failing for step in sum(CHANGES.values(), ()) if step.name == row.name)
-    text = ", ".join(f"{wording.count(number)} {kind}" for kind, number in kinds.most_common())
-    return (text or "–") + (", as requested" if text and intended else "")

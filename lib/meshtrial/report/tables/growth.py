@@ -10,21 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from meshtrial.design.responses import REGISTRY
-from meshtrial.inference.scaling import (
-    BODY,
-    CONNECTIONS,
-    IDLE,
-    UNUSED,
-    Axis,
-    SlopeContrast,
-    compare,
-    costs_of_both,
-    endpoints_of,
-    growths,
-    rates,
-    varies,
-)
-from meshtrial.inference.scaling import ENDPOINTS as SIZES
+from meshtrial.inference import scaling
+from meshtrial.inference.scaling import Axis, SlopeContrast
 from meshtrial.records.dataset import StudyData
 from meshtrial.report import wording
 from meshtrial.report.markup import Cell, Column, Fragment, Table
@@ -37,14 +24,14 @@ _PROXIES = ("proxy_largest_memory_bytes", "data_plane_memory_bytes", "data_plane
 _OPEN = (*_PROXIES, "data_plane_memory_after_bytes", "data_plane_cpu_s_per_request", "app_memory_bytes")
 # Responses that an axis may affect. Unused services concern the proxies, and the control plane that configures them.
 MARGINAL = {
-    UNUSED: (
+    scaling.UNUSED: (
         *_PROXIES,
         *("control_plane_memory_bytes", "control_plane_cpu_cores"),
         *("config_time_s", "config_cpu_s", "config_bytes", "push_time_s", "convergence_s", "ready_time_s"),
     ),
-    CONNECTIONS: _OPEN,
-    IDLE: _OPEN,
-    BODY: (*_PROXIES, "data_plane_cpu_s_per_request", "path_cpu_s_per_request"),
+    scaling.CONNECTIONS: _OPEN,
+    scaling.IDLE: _OPEN,
+    scaling.BODY: (*_PROXIES, "data_plane_cpu_s_per_request", "path_cpu_s_per_request"),
 }
 ENDPOINTS = 100  # the headline gives the cost of this many
 _THOUSAND = 1000.0
@@ -58,7 +45,7 @@ def growth_contrasts(data: StudyData, responses: Sequence[str] = COMPARED) -> Fr
     baseline = data.plan.study.baseline.name
     pairs = [(treatment, baseline) for treatment in treatments if treatment != baseline]
     pairs += [(later, earlier) for earlier, later in pairwise(treatments[1:])]
-    rows = [one for name in responses for pair in pairs if (one := compare(data, *pair, name)) is not None]
+    rows = [one for name in responses for pair in pairs if (one := scaling.compare(data, *pair, name)) is not None]
     columns: list[Column[SlopeContrast]] = [
         Column("response", lambda one: REGISTRY[one.response].label, wide=True),
         Column("treatment", lambda one: one.treatment),
@@ -84,7 +71,7 @@ def costs_of_endpoints_and_rate(data: StudyData, responses: Sequence[str] = TOTA
         for name in responses
         for treatment in data.plan.study.treatments
         if not treatment.twin
-        for varied, slope in costs_of_both(data, treatment.name, name).items()
+        for varied, slope in scaling.costs_of_both(data, treatment.name, name).items()
     ]
     more = {"endpoint": ("1000 endpoints", _THOUSAND)}
     columns: list[Column[tuple[str, str, str, Slope]]] = [
@@ -111,8 +98,35 @@ class _MarginalCost:
 
 def marginal_costs(data: StudyData) -> Fragment:
     """Tabulate what more of each varied amount costs with each treatment, and compared with the treatment before it."""
-    axes = [axis for axis in MARGINAL if varies(data, axis)]
-    rows = [row for axis in axes for name in MARGINAL[axis] for row in _marginal(data, axis, name)]
+    axes = [axis for axis in MARGINAL if scaling.varies(data, axis)]
+    treatments = [t.name for t in data.plan.study.treatments if not t.twin]
+    rows = []
+    for axis, name in [(one, name) for one in axes for name in MARGINAL[one]]:
+        alone = scaling.growths(data, [name], axis)
+        # Only the first rate is used, as in comparisons between treatments.
+        for treatment in treatments:
+            costs = [one.cost for one in alone if one.ladder.treatment == treatment and one.cost is not None]
+            rows += [_MarginalCost(axis, name, treatment, slope) for slope in costs[:1]]
+        for earlier, later in pairwise(treatments) if len(alone) > 1 else ():
+            if (contrast := scaling.compare(data, later, earlier, name, axis)) is not None:
+                rows.append(_MarginalCost(axis, name, later, contrast.cost, earlier))
+
+    def measured(axis: Axis) -> str:
+        """Return the sizes of an axis, and what was fixed."""
+        loads = axis.loads(data)
+        sizes = wording.listing([str(n) for n in sorted({*map(axis.size_of, loads)})])
+        if axis is scaling.UNUSED:
+            endpoints = max(map(scaling.endpoints_of, data.plan.study.loads))
+            return f"{sizes} {axis.plural}, each with two endpoints, at {endpoints} used endpoints"
+        rate = loads[0].asked_rps
+        return f"{sizes} {axis.plural}" + (f" at {wording.plain(rate)} requests per second" if rate else "")
+
+    def detectable(one: _MarginalCost) -> str:
+        smallest = one.slope.smallest_found(data.plan.study.alpha)
+        if one.slope.significant or not smallest:
+            return ""
+        return f"{one.slope.n} blocks detect {wording.in_unit(one.response, smallest * one.axis.step)}"
+
     columns: list[Column[_MarginalCost]] = [
         Column("response", lambda one: REGISTRY[one.response].label, wide=True),
         Column("treatment", lambda one: one.treatment),
@@ -121,10 +135,10 @@ def marginal_costs(data: StudyData) -> Fragment:
         Column("increase", lambda one: one.axis.increase),
         Column("adds", lambda one: _cost(one.slope, one.response, one.axis.step)),
         Column("p", lambda one: _p(one.slope), numeric=True),
-        Column("detectable effect", lambda one: _detectable(one, data.plan.study.alpha), wide=True),
+        Column("detectable effect", detectable, wide=True),
     ]
     note = (
-        f"Slopes of straight lines through {'; '.join(_measured(data, axis) for axis in axes)}: one per block, in "
+        f"Slopes of straight lines through {'; '.join(map(measured, axes))}: one per block, in "
         "brackets the interval over blocks. Against another treatment: how much more the increase costs than there. p "
         "tests whether it costs nothing, or the same with both. A p that is not small does not show that it does. If "
         "the interval includes 0: the cost that this number of blocks detects with 80 % power. Twice the increase "
@@ -135,41 +149,9 @@ def marginal_costs(data: StudyData) -> Fragment:
     return Table.from_rows("Marginal costs", columns, rows, note).fragment(nothing)
 
 
-def _marginal(data: StudyData, axis: Axis, response: str) -> list[_MarginalCost]:
-    treatments = [t.name for t in data.plan.study.treatments if not t.twin]
-    alone = growths(data, [response], axis)
-    rows = []
-    # Only the first rate is used, as in comparisons between treatments.
-    for treatment in treatments:
-        costs = [one.cost for one in alone if one.ladder.treatment == treatment and one.cost is not None]
-        rows += [_MarginalCost(axis, response, treatment, slope) for slope in costs[:1]]
-    for earlier, later in pairwise(treatments) if len(alone) > 1 else ():
-        if (contrast := compare(data, later, earlier, response, axis)) is not None:
-            rows.append(_MarginalCost(axis, response, later, contrast.cost, earlier))
-    return rows
-
-
-def _measured(data: StudyData, axis: Axis) -> str:
-    """Return the sizes of an axis, and what was fixed."""
-    loads = axis.loads(data)
-    sizes = wording.listing([str(n) for n in sorted({*map(axis.size_of, loads)})])
-    if axis is UNUSED:
-        endpoints = max(map(endpoints_of, data.plan.study.loads))
-        return f"{sizes} {axis.plural}, each with two endpoints, at {endpoints} used endpoints"
-    rate = loads[0].asked_rps
-    return f"{sizes} {axis.plural}" + (f" at {wording.plain(rate)} requests per second" if rate else "")
-
-
 def _cost(slope: Slope, name: str, times: float) -> Cell | None:
     response = REGISTRY[name]
     return _slope(slope, lambda value: wording.signed(value * times * response.scale), response.unit)
-
-
-def _detectable(one: _MarginalCost, alpha: float) -> str:
-    smallest = one.slope.smallest_found(alpha)
-    if one.slope.significant or not smallest:
-        return ""
-    return f"{one.slope.n} blocks detect {wording.in_unit(one.response, smallest * one.axis.step)}"
 
 
 def _p(slope: Slope) -> Cell:
@@ -183,50 +165,35 @@ def _slope(slope: Slope | None, form: Callable[[float], str], unit: str = "") ->
     return Cell(text, slope.estimate, note=_ALIKE if slope.resembles_last_block else "")
 
 
-@dataclass(frozen=True)
-class Cost:
-    """The cost of more endpoints in one response, over the baseline, as text, and its interval."""
-
-    more: str
-    within: str
-
-
-@dataclass(frozen=True)
-class GrowthClause:
-    """The costs of more endpoints with one treatment."""
-
-    treatment: str
-    costs: Sequence[Cost]
-
-
 def growth_lines(data: StudyData) -> list[Fragment | str]:
     """Return the headline of a study of several sizes: an opening, and the cost of endpoints per treatment.
 
     It is empty if fewer than two sizes have two blocks each.
     """
     study = data.plan.study
-    sizes = sorted({endpoints_of(load) for load in SIZES.loads(data)})
+    sizes = sorted({scaling.endpoints_of(load) for load in scaling.ENDPOINTS.loads(data)})
     if len(sizes) < 2:
         return []
-    costs = {t.name: _costs(data, t.name) for t in study.treatments if not t.twin and t != study.baseline}
-    clauses = [GrowthClause(name, [_cost_text(one, sizes) for one in found]) for name, found in costs.items() if found]
+    costs = {t.name: _costs(data, t.name) for t in study.treatments if not t.twin}
+    clauses = [(name, [_cost_text(one, sizes) for one in found]) for name, found in costs.items() if found]
     if not clauses:
         return []
-    rate, baseline = rates(data)[0], study.baseline.name
+    rate, baseline = scaling.rates(data)[0], study.baseline.name
     at = "a rate that grows with them" if rate is None else f"{wording.plain(rate)} requests per second"
     return [
         f"From {sizes[0]} to {sizes[-1]} endpoints at {at}, every {ENDPOINTS} cost",
-        *(Fragment("sentences.growth", one, baseline, "." if one is clauses[-1] else ";") for one in clauses),
+        *(Fragment("sentences.growth", *one, baseline, "." if one is clauses[-1] else ";") for one in clauses),
     ]
 
 
-def _cost_text(one: SlopeContrast, sizes: Sequence[int]) -> Cost:
-    name, slope = one.response, one.cost
-    within = f"{_hundred(name, slope.low)} to {_hundred(name, slope.high)}"
+def _cost_text(one: SlopeContrast, sizes: Sequence[int]) -> tuple[str, str]:
+    middle, low, high = (
+        wording.in_unit(one.response, ENDPOINTS * slope, sign=True)
+        for slope in (one.cost.estimate, one.cost.low, one.cost.high)
+    )
     # If a size is missing, for example because its rate was not reached, the line goes through the others.
     through = "" if [*one.sizes] == sizes else f"; only {one.sizes[0]} to {one.sizes[-1]} endpoints"
-    through += f"; {_ALIKE}" if slope.resembles_last_block else ""
-    return Cost(_hundred(name, slope.estimate), within + through)
+    return middle, f"{low} to {high}{through}" + (f"; {_ALIKE}" if one.cost.resembles_last_block else "")
 
 
 def growth_notes(data: StudyData) -> list[str]:
@@ -249,8 +216,4 @@ def _costs(data: StudyData, treatment: str) -> list[SlopeContrast]:
     baseline = data.plan.study.baseline.name
     if treatment == baseline:
         return []
-    return [one for name in TOTALS if (one := compare(data, treatment, baseline, name)) is not None]
-
-
-def _hundred(name: str, slope: float) -> str:
-    return wording.in_unit(name, ENDPOINTS * slope, sign=True)
+    return [one for name in TOTALS if (one := scaling.compare(data, treatment, baseline, name)) is not None]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from meshtrial.design.load import Load
 from meshtrial.records.dataset import StudyData
@@ -27,32 +26,9 @@ LONG = 450  # letters of a headline that fills a phone's screen
 Lines = Sequence[Fragment | str]
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One verdict of a sentence: its word, the response that it is about, and the numbers behind it."""
-
-    word: VerdictLabel
-    about: str
-    why: str
-
-
-@dataclass(frozen=True)
-class Clause:
-    """The findings on one treatment."""
-
-    treatment: str
-    against: str  # empty if the sentence's opening names the baseline
-    stopped: VerdictLabel | None  # the verdict, if every response has the same one and nothing was compared
-    side: str = ""  # the side whose runs failed, if it was not the treatment's alone
-    counts: str = ""  # how often each side missed the rate, if that is why nothing was compared
-    being: Sequence[Finding] = ()  # "is slower at p50"
-    costing: Sequence[Finding] = ()  # "uses more CPU"
-    verb: str = "has"
-
-
 def headlines(data: StudyData) -> list[str]:
     """Return one sentence per load."""
-    return [" ".join(map(str, lines)) for lines in _sentences(data)]
+    return [" ".join(lines) for lines in clauses(data)]
 
 
 def headline(data: StudyData) -> str:
@@ -67,15 +43,32 @@ def clauses(data: StudyData) -> list[list[str]]:
 
 def headline_fragment(data: StudyData) -> Fragment:
     """Return the sentences with notes on how to read them, if needed."""
-    return Fragment("headline", _sentences(data), [*growth_notes(data), *_coverage_note(data)])
+    notes, covered = growth_notes(data), _covered_response(data)
+    others = [wording.short_label(name) for name in data.plan.study.primary if name != covered]
+    if covered and others:
+        notes.append(f"This summary covers {wording.short_label(covered)}; {wording.listing(others)}: see the table.")
+    return Fragment("headline", _sentences(data), notes)
 
 
 def _sentences(data: StudyData) -> list[Lines]:
+    finished = not any(row.verdict is VerdictLabel.PROVISIONAL for row in data.verdicts)
     sentences: list[Lines] = []
-    if data.verdicts and _finished(data):
+    if data.verdicts and finished:
         growth = growth_lines(data)
         sentences = [growth] if growth else [_sentence(data, load) for load in data.plan.study.loads]
-    return [lines for lines in sentences if lines] or [[_no_verdict(data)]]
+    if any(sentences):
+        return [lines for lines in sentences if lines]
+    kept, planned = max((frames.blocks_of(data, load) for load in frames.loads(data)), default=(0, 0))
+    if not data.verdicts:
+        why = f"No verdict: {kept} of {planned} planned blocks are used, and no contrast has been computed."
+    elif finished and all(row.twin for row in data.verdicts):
+        why = f"Only the A/A twin was compared: {data.plan.study.baseline.name} is the only treatment."
+    else:
+        why = (
+            f"No verdict yet: provisional, {kept} of {planned} blocks. The numbers below are preliminary; verdicts "
+            "follow when the plan is complete."
+        )
+    return [[why]]
 
 
 def _judged(data: StudyData, load: str | None = None) -> list[VerdictRow]:
@@ -84,41 +77,24 @@ def _judged(data: StudyData, load: str | None = None) -> list[VerdictRow]:
     return [row for row in contrasts.rows if not row.twin and contrasts.reported(row)]
 
 
-def _finished(data: StudyData) -> bool:
-    return not any(row.verdict is VerdictLabel.PROVISIONAL for row in data.verdicts)
-
-
-def _no_verdict(data: StudyData) -> str:
-    kept, planned = max((frames.blocks_of(data, load) for load in frames.loads(data)), default=(0, 0))
-    if data.verdicts and all(row.twin for row in data.verdicts) and _finished(data):
-        return f"Only the A/A twin was compared: {data.plan.study.baseline.name} is the only treatment."
-    if data.verdicts:
-        return (
-            f"No verdict yet: provisional, {kept} of {planned} blocks. The numbers below are preliminary; verdicts "
-            "follow when the plan is complete."
-        )
-    return f"No verdict: {kept} of {planned} planned blocks are used, and no contrast has been computed."
-
-
 def _sentence(data: StudyData, load: Load) -> Lines:
     rows = _judged(data, load.label)
     if not rows:
         return []
     contrasts = list(dict.fromkeys((row.treatment, row.baseline) for row in rows))
-    covered = _covered_response(data)
+    covered, where = _covered_response(data), wording.load_text(load)
     rows = [row for row in rows if not covered or row.response == covered] or rows
     if len(contrasts) > MOST_CLAUSES:
         counts = Counter(str(row.verdict) for row in rows).most_common()
         said = wording.listing([f"{count} {word}" for word, count in counts])
-        return [f"At {wording.load_text(load)}, {wording.short_label(covered)} of {len(rows)} contrasts: {said}."]
+        return [f"At {where}, {wording.short_label(covered)} of {len(rows)} contrasts: {said}."]
     bases = {base for _, base in contrasts}
     base = bases.pop() if len(bases) == 1 else ""
-    where = wording.load_text(load)
     groups = {pair: [row for row in rows if (row.treatment, row.baseline) == pair] for pair in contrasts}
-    found = [_clause(name, "" if base else against, group) for (name, against), group in groups.items() if group]
+    found = [pair for pair, group in groups.items() if group]
     return [
         f"Against {base}, at {where}:" if base else f"At {where}:",
-        *(Fragment("sentences.clause", one, "." if one is found[-1] else ";") for one in found),
+        *(_clause(one[0], "" if base else one[1], groups[one], "." if one == found[-1] else ";") for one in found),
         *places_line(data, load.label, covered),
     ]
 
@@ -129,26 +105,20 @@ def _covered_response(data: StudyData) -> str:
     return rows[0].response if len(rows) > MOST_CLAUSES else ""
 
 
-def _coverage_note(data: StudyData) -> list[str]:
-    covered = _covered_response(data)
-    others = [wording.short_label(name) for name in data.plan.study.primary if name != covered]
-    if not covered or not others:
-        return []
-    return [f"This summary covers {wording.short_label(covered)}; {wording.listing(others)}: see the table."]
-
-
-def _clause(treatment: str, against: str, rows: Sequence[VerdictRow]) -> Clause:
+def _clause(treatment: str, against: str, rows: Sequence[VerdictRow], end: str) -> Fragment:
+    """Return the findings on one treatment; `against` is empty if the sentence's opening names the baseline."""
     (word, side), *others = {(row.verdict, row.qualifier) for row in rows}
-    if not others and word.standing == "stopped":
+    if not others and word.standing == "stopped":  # every response has the same verdict, and nothing was compared
         counts = (one.message.split(":")[0] for one in rows[0].warnings if one.code == RATE_FAILURES)
-        return Clause(treatment, against, word, side, next(counts, ""))
+        return Fragment("sentences.stopped", treatment, against, word, side, next(counts, ""), end)
     costing = [row for row in rows if row.verdict in directions("resource")]
     being = [_finding(row) for row in rows if row not in costing]
     verb = "uses" if all(wording.response_of(row).used_up for row in costing) else "has"
-    return Clause(treatment, against, None, "", "", being, [_finding(row) for row in costing], verb)
+    return Fragment("sentences.clause", treatment, against, being, verb, [_finding(row) for row in costing], end)
 
 
-def _finding(row: VerdictRow) -> Finding:
+def _finding(row: VerdictRow) -> tuple[VerdictLabel, str, str]:
+    """Return a verdict's word, the response that it is about, and the numbers behind it."""
     name, word = wording.short_label(row.response), row.verdict
     about = f"at {name.removesuffix(' latency')}" if row.response.startswith("latency_") else f"in {name}"
     why = wording.qualifier(row)
@@ -158,7 +128,7 @@ def _finding(row: VerdictRow) -> Finding:
         why = wording.within_floor(row)
     elif word is VerdictLabel.EQUIVALENT:
         why = f"within {wording.margin_share(row) or 'the margin'}"
-    return Finding(word, name if word in directions("resource") else about, why)
+    return word, name if word in directions("resource") else about, why
 
 
 # --- first screen -----------------------------------------------------------------------------------------------------

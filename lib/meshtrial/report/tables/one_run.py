@@ -26,32 +26,33 @@ def run_facts(data: StudyData, run_id: str, attempt: int = 1) -> Fragment:
         2 for the repeat of a run that was not valid.
     """
     run = data.find_run(run_id, attempt)
-    included = any((one.run_id, one.attempt) == (run_id, attempt) for one in data.included_runs())
-    load = data.plan.study.load(run.load)
-    outcome = "every check passed" if run.valid else "; ".join(run.reasons) or "failed, but no reason was recorded"
     errors, requests = (sum(getattr(one, name) for one in run.generators) for name in ("errors", "requests"))
-    place = f"block {run.repetition}, position {run.position}; began {run.started_at[:19].replace('T', ' ')} UTC"
-    about = facts(
-        f"Run {_name(run)}",
-        ("fact", "this run"),
-        [
-            ("treatment", run.treatment),
-            ("load", wording.load_text(load)),
-            ("place", place),
-            ("checks", outcome),
-            ("used in the inference", included),
-            ("deployed in", wording.duration(run.deploy_s)),
-            ("requests", f"{wording.count(requests)}, of which {wording.count(errors)} failed"),
-            ("versions", ", ".join(f"{name} {text}" for name, text in run.versions.items()) or "none recorded"),
-            *([("notes", "; ".join(run.notes))] if run.notes else []),
-        ],
-    )
+    rows: list[tuple[str, object]] = [
+        ("treatment", run.treatment),
+        ("load", wording.load_text(data.plan.study.load(run.load))),
+        (
+            "place",
+            f"block {run.repetition}, position {run.position}; began {run.started_at[:19].replace('T', ' ')} UTC",
+        ),
+        (
+            "checks",
+            "every check passed" if run.valid else "; ".join(run.reasons) or "failed, but no reason was recorded",
+        ),
+        ("used in the inference", run in data.included_runs()),
+        ("deployed in", wording.duration(run.deploy_s)),
+        ("requests", f"{wording.count(requests)}, of which {wording.count(errors)} failed"),
+        ("versions", ", ".join(f"{name} {text}" for name, text in run.versions.items()) or "none recorded"),
+        *([("notes", "; ".join(run.notes))] if run.notes else []),
+    ]
     columns: list[Column[str]] = [
         Column("response", wording.short_label),
         Column("value", lambda name: valued(run.responses[name], partial(wording.in_unit, name)), numeric=True),
     ]
     measured = [name for name in run.responses if name in data.plan.study.margins]
-    return join(about.fragment(), Table.from_rows("Measured responses", columns, measured).fragment())
+    return join(
+        facts(f"Run {_name(run)}", ("fact", "this run"), rows).fragment(),
+        Table.from_rows("Measured responses", columns, measured).fragment(),
+    )
 
 
 def run_gates(data: StudyData, run_id: str, attempt: int = 1) -> Fragment:
@@ -125,10 +126,10 @@ def run_log(data: StudyData, run_id: str, name: str = "", attempt: int = 1) -> F
     if not logs:
         return paragraph(f"No log of run {_name(run)} was kept.")
     name = name or next(iter(logs))
-    if name not in logs:
-        raise UsageError(f"log {name!r}: was not kept for run {_name(run)}; choose one of {', '.join(logs)}")
     try:
         whole = logs[name].read_bytes()
+    except KeyError:
+        raise UsageError(f"log {name!r}: was not kept for run {_name(run)}; choose one of {', '.join(logs)}") from None
     except OSError as error:
         raise RecordError(f"{logs[name]}: cannot be read ({error.strerror}); restore it from a backup") from None
     text = whole[-LOG_BYTES:].decode(errors="replace").strip("\n") or "(the log is empty)"

@@ -11,7 +11,7 @@ import json
 import re
 import shlex
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ _LABELS = {
 }
 _ELSEWHERE = ("schema", "plan_sha256", "backend", "sealed_in")
 _NO_HOST = ("hostname", "user", "home", "cwd", "executable", "path")
+_HASH = re.compile(r"[0-9a-f]{32,}")
 FILE = "CITATION.cff"
 # Characters that are special to TeX, and their escapes.
 _TEX = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}"}
@@ -58,42 +59,24 @@ def reproduce_command(plan: Plan) -> str:
     words = ["meshtrial", "run", plan.study.name]
     for name, value in plan.study.parameters.items():
         unset = value in ("", None) or (value == 0 and not isinstance(value, bool))
-        if unset or name == "study_dir":
-            continue
-        words += ["-p", f"{name}={_as_word(value)}"]
+        if not unset and name != "study_dir":
+            text = str(value) if isinstance(value, str | bool | int | float) else json.dumps(value)
+            words += ["-p", f"{name}={text}"]
     return shlex.join(words)
-
-
-def _as_word(value: object) -> str:
-    if isinstance(value, str | bool | int | float):
-        return str(value)
-    return json.dumps(value)
 
 
 def recorded_at(data: StudyData) -> str:
     """Return the study's folder from ``data/`` on, which is the same on every machine."""
     parts = data.path.parts
-    if "data" in parts:
-        start = len(parts) - 1 - parts[::-1].index("data")
-        return str(Path(*parts[start:]))
-    return str(Path(*parts[-2:]))
+    start = len(parts) - 1 - parts[::-1].index("data") if "data" in parts else -2
+    return str(Path(*parts[start:]))
 
 
 def provenance(data: StudyData) -> Fragment:
     """Show digests, versions, machine, the commands that repeat study and report, and the citation."""
-    command, again = reproduce_command(data.plan), f"meshtrial report {shlex.quote(recorded_at(data))}"
-    folded = join(
-        _record_table(data).folded("digests of plan and verdicts, seed, first and last run"),
-        *(table.folded("what differs between them") for table in _versions_tables(data)),
-        _machine_table(data).folded("CPU, kernel, every program's version"),
-    )
-    seal = {"plan": data.plan.sha256, "verdicts": verdicts_sha256(data), "records": recorded_at(data)}
-    return Fragment("provenance", seal, command, again, folded, citation(data))
-
-
-def _record_table(data: StudyData) -> Table:
-    plan = data.plan
-    rows = [
+    plan, command = data.plan, reproduce_command(data.plan)
+    again = f"meshtrial report {shlex.quote(recorded_at(data))}"
+    record = [
         ("plan SHA-256", plan.sha256),
         ("verdicts SHA-256", verdicts_sha256(data)),
         ("records", recorded_at(data)),
@@ -102,25 +85,24 @@ def _record_table(data: StudyData) -> Table:
     ]
     if data.runs:
         first, last = min(data.runs, key=lambda r: r.start_unix_s), max(data.runs, key=lambda r: r.start_unix_s)
-        rows += [
+        record += [
             ("first run started", first.started_at),
             ("last run finished", last.finished_at),
             ("between first and last start", wording.duration(last.start_unix_s - first.start_unix_s)),
         ]
-    rows.append(("report made by", f"meshtrial {__version__}"))
-    return _pairs("The record", rows)
-
-
-def _machine_table(data: StudyData) -> Table:
-    rows: list[tuple[str, str]] = []
+    record.append(("report made by", f"meshtrial {__version__}"))
     # The testbed's description of the host may be nested one level deeper, with the same names.
     flat = {name.removeprefix("testbed "): value for name, value in _flatten(data.environment)}
-    for name, label in _LABELS.items():
-        if name in flat:
-            rows.append((label, _as_text(name, flat.pop(name))))
-    rows += [(name, _as_text(name, value)) for name, value in flat.items() if name not in _ELSEWHERE]
-    rows += [(f"{name} (in the runs)", text) for name, text in _run_versions(data)]
-    return _pairs("The machine and the versions", rows)
+    machine = [(label, _as_text(name, flat.pop(name))) for name, label in _LABELS.items() if name in flat]
+    machine += [(name, _as_text(name, value)) for name, value in flat.items() if name not in _ELSEWHERE]
+    machine += [(f"{name} (in the runs)", text) for name, text in _run_versions(data)]
+    folded = join(
+        _pairs("The record", record).folded("digests of plan and verdicts, seed, first and last run"),
+        *(table.folded("what differs between them") for table in _versions_tables(data)),
+        _pairs("The machine and the versions", machine).folded("CPU, kernel, every program's version"),
+    )
+    seal = {"plan": plan.sha256, "verdicts": verdicts_sha256(data), "records": recorded_at(data)}
+    return Fragment("provenance", seal, command, again, folded, citation(data))
 
 
 def _versions_tables(data: StudyData) -> Iterator[Table]:
@@ -191,16 +173,12 @@ def _as_text(name: str, value: object) -> str:
     return str(value)
 
 
-def _pairs(caption: str, rows: list[tuple[str, str]]) -> Table:
+def _pairs(caption: str, rows: Sequence[tuple[str, str]]) -> Table:
     cells = [
-        (label.replace("_", " "), Cell(text, html=Fragment("hash", text) if _is_hash(text) else None))
+        (label.replace("_", " "), Cell(text, html=Fragment("hash", text) if _HASH.fullmatch(text) else None))
         for label, text in rows
     ]
     return facts(caption, ("fact", "recorded"), cells, show_caption=False)
-
-
-def _is_hash(text: str) -> bool:
-    return len(text) >= 32 and all(c in "0123456789abcdef" for c in text)
 
 
 @cache
@@ -228,8 +206,8 @@ def citation(data: StudyData) -> Fragment:
     first = min(data.runs, key=lambda run: run.start_unix_s, default=None)
     day = first.started_at[:10] if first is not None else ""
     about = software()
-    authors = " and ".join(_name(author) for author in about["authors"])
-    made = f"{about['title']} {__version__}"
+    names = (one.get("name") or f"{one['given-names']} {one['family-names']}" for one in about["authors"])
+    authors, made = " and ".join(names), f"{about['title']} {__version__}"
     recorded = f"recorded {day} with {made}" if day else f"planned with {made}"
     digests = f"plan SHA-256 {plan}, verdicts SHA-256 {verdicts_sha256(data)}"
     sentence = f"{study.title}. Study {study.name}, {recorded} ({authors}, {about['license']}); {digests}."
@@ -245,22 +223,14 @@ def citation(data: StudyData) -> Fragment:
         "version": __version__,
         "note": _tex(about["abstract"]),
     }
-    key = _key(f"{about['title']}-{study.name}-{plan[:8]}")
-    entries = f"{_entry('misc', key, fields)}\n\n{_entry('software', _key(about['title']), program)}"
-    return Fragment("citation", sentence, entries)
-
-
-def _name(author: Mapping[str, str]) -> str:
-    return author.get("name") or f"{author['given-names']} {author['family-names']}"
+    entry = _entry("misc", f"{about['title']}-{study.name}-{plan[:8]}", fields)
+    return Fragment("citation", sentence, f"{entry}\n\n{_entry('software', about['title'], program)}")
 
 
 def _entry(kind: str, key: str, fields: Mapping[str, str]) -> str:
     lines = [f"  {name} = {{{value}}}," for name, value in fields.items() if value]
+    key = re.sub(r"[^\w.:-]", "-", key, flags=re.ASCII)
     return "\n".join([f"@{kind}{{{key},", *lines, "}"])
-
-
-def _key(text: str) -> str:
-    return re.sub(r"[^\w.:-]", "-", text, flags=re.ASCII)
 
 
 def _tex(text: str) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 import numpy as np
@@ -26,14 +26,18 @@ _OTHERS = "A/A twin, drift and order of exploratory responses"
 def validity(data: StudyData) -> Fragment:
     """Show the runs behind the checks: places, checks, failed requests, failed attempts, exploratory warnings."""
     treatment_failed = any(not proof.passed for run in data.runs for proof in run.proofs)
-    load_failed = any(run.failed_gates for run in data.runs)
     codes = {code for code, kind in KIND_OF.items() if kind in ("twin", "drift", "blocks")}
     others = wording.warnings([row for row in frames.verdicts(data) if row.exploratory], codes)
+    checks = {gate.name for run in data.runs for gate in run.gates}
+    failed = list(dict.fromkeys(gate.name for run in data.runs for gate in run.failed_gates))
+    passed = wording.count(sum(not run.failed_gates for run in data.runs))
+    summary = f"{number_of(len(checks), 'check')}; {passed} of {number_of(len(data.runs), 'attempt')} passed them all"
+    summary += f"; failed: {wording.listing(failed)}" if failed else ""
     return join(
         places_of_blocks(data),
         sessions_of_blocks(data),
         nodes_of_blocks(data),
-        _gates(data).folded(_gates_summary(data), opened=load_failed),
+        _gates(data).folded(summary, opened=bool(failed)),
         failed_requests(data),
         _failed_attempts(data),
         proofs(data).folded(proofs_summary(data), opened=treatment_failed),
@@ -41,28 +45,15 @@ def validity(data: StudyData) -> Fragment:
     )
 
 
-def _gates_summary(data: StudyData) -> str:
-    """Return one line on how many attempts passed the checks of load and machine."""
-    names = {gate.name for run in data.runs for gate in run.gates}
-    failed = dict.fromkeys(gate.name for run in data.runs for gate in run.failed_gates)
-    passed = sum(not run.failed_gates for run in data.runs)
-    attempts = number_of(len(data.runs), "attempt")
-    text = f"{number_of(len(names), 'check')}; {wording.count(passed)} of {attempts} passed them all"
-    return f"{text}; failed: {wording.listing(list(failed))}" if failed else text
-
-
 def _gates(data: StudyData) -> Table:
-    """Tabulate checks of load and machine by treatment: the worst value, and of a failed check how many passed."""
     grouped: dict[tuple[str, str, str], list[GateResult]] = defaultdict(list)
-    attempts: Counter[tuple[str, str]] = Counter()
-    valid: Counter[tuple[str, str]] = Counter()
+    valid: dict[tuple[str, str], list[bool]] = defaultdict(list)
     for run in data.runs:
-        attempts[run.load, run.treatment] += 1
-        valid[run.load, run.treatment] += run.valid
+        valid[run.load, run.treatment].append(run.valid)
         for gate in run.gates:
             grouped[run.load, run.treatment, gate.name].append(gate)
     names = ["", *dict.fromkeys(name for _, _, name in grouped)]  # the first row counts whole attempts
-    treatments = frames.order(data, {name for _, name in attempts})
+    treatments = frames.order(data, {name for _, name in valid})
     rows = [(load, name) for load in frames.loads(data) for name in names]
 
     def threshold(row: tuple[str, str]) -> Cell | None:
@@ -72,8 +63,14 @@ def _gates(data: StudyData) -> Table:
     def result(treatment: str, row: tuple[str, str]) -> Cell:
         load, name = row
         if not name:
-            return passed_of(valid[load, treatment], attempts[load, treatment])
-        return _gate_cell(name, grouped.get((load, treatment, name), []))
+            return passed_of(sum(valid[load, treatment]), len(valid[load, treatment]))
+        gates = grouped.get((load, treatment, name), [])
+        failed = [gate for gate in gates if not gate.passed]
+        worst = max((gate.value for gate in failed or gates if gate.value is not None), default=None)
+        text = "not measured" if worst is None else gate_value(name, worst)
+        if failed:
+            return passed_of(len(gates) - len(failed), len(gates), text)
+        return Cell(text, worst) if gates else Cell("–")
 
     columns: list[Column[tuple[str, str]]] = [
         Column("check", lambda row: row[1] or "valid attempts"),
@@ -92,16 +89,6 @@ def gate_value(name: str, value: float) -> str:
     if name in _SHARES:
         return f"{wording.plain(round(100 * value, 2))}{wording.NBSP}%"
     return wording.plain(float(f"{value:.3g}"))
-
-
-def _gate_cell(name: str, gates: list[GateResult]) -> Cell:
-    if not gates:
-        return Cell("–")
-    failed = [gate for gate in gates if not gate.passed]
-    measured = [gate.value for gate in failed or gates if gate.value is not None]
-    worst = max(measured, default=None)
-    text = "not measured" if worst is None else gate_value(name, worst)
-    return passed_of(len(gates) - len(failed), len(gates), text) if failed else Cell(text, worst)
 
 
 def _failed_attempts(data: StudyData) -> Fragment:
@@ -138,8 +125,6 @@ _NODES = (
     "Medians over the blocks of each, without verdicts."
 )
 _MOST_NODES = 6
-# A function that returns the blocks of some nodes at a load.
-BlocksOf = Callable[[str, str], Sequence[int]]
 
 
 def sessions_of_blocks(data: StudyData) -> Fragment:
@@ -152,12 +137,7 @@ def sessions_of_blocks(data: StudyData) -> Fragment:
     effects = {row.key: session_effects(data, row, by_difference=row.by_difference) for row in rows}
 
     def estimate(index: int, row: VerdictRow) -> Cell:
-        found = effects[row.key]
-        value, note = found.estimates[index], f"{found.blocks[index]} blocks"
-        if value is None:
-            return Cell("no block")
-        text = wording.in_unit(row.response, value, sign=True) if row.by_difference else wording.change(value)
-        return Cell(text, value, note=note)
+        return _effect(row, effects[row.key].estimates[index], effects[row.key].blocks[index])
 
     def prediction(row: VerdictRow) -> str | None:
         found = effects[row.key]
@@ -177,7 +157,33 @@ def sessions_of_blocks(data: StudyData) -> Fragment:
 def places_of_blocks(data: StudyData) -> Fragment:
     """Tabulate the places of a divided study; nothing for a study of one place."""
     sites = places(data.plan, data.environment)
-    return _places_table(data, sites).fragment() if sites else join()
+    runs_in = {
+        place.name: sorted(
+            (run for run in data.runs if run.repetition in place.blocks), key=lambda run: run.start_unix_s
+        )
+        for place in sites
+    }
+
+    def recorded(place: Site, *names: str) -> object:
+        """Return the first of these facts that a place's testbed recorded."""
+        testbed = place.environment.get("testbed", data.environment.get("testbed"))
+        known = testbed if isinstance(testbed, dict) else {}
+        return next((known[name] for name in names if known.get(name)), "not recorded")
+
+    def minute(moments: list[str], place: int) -> str | None:
+        return moments[place][:16].replace("T", " ") if moments else None
+
+    columns: list[Column[Site]] = [
+        Column("place", lambda place: place.name),
+        Column("blocks", lambda place: f"{place.blocks[0]} to {place.blocks[-1]}"),
+        Column("cluster or CPU", lambda place: recorded(place, "cluster", "cpu_model")),
+        Column("Kubernetes or kernel", lambda place: recorded(place, "kubernetes", "kernel")),
+        Column("nodes", lambda place: len(nodes) if isinstance(nodes := recorded(place, "nodes"), list) else None),
+        Column("from (UTC)", lambda place: minute([run.started_at for run in runs_in[place.name]], 0)),
+        Column("to (UTC)", lambda place: minute([run.finished_at for run in runs_in[place.name]], -1)),
+        Column("valid", lambda place: f"{sum(run.valid for run in runs_in[place.name])} of {len(runs_in[place.name])}"),
+    ]
+    return Table.from_rows("Where the blocks were run", columns, sites, _WHERE).fragment() if sites else join()
 
 
 def nodes_of_blocks(data: StudyData) -> Fragment:
@@ -186,8 +192,12 @@ def nodes_of_blocks(data: StudyData) -> Fragment:
     for run in data.runs:
         hosts = run.extra.get("nodes")
         if isinstance(hosts, Mapping):
-            name = " ".join(f"{side} on {_hosts_text(hosts.get(side, ()))}" for side in ("generators", "application"))
-            blocks = blocks_on.setdefault(name, {}).setdefault(run.load, [])
+            sides = []
+            for side in ("generators", "application"):
+                listed = hosts.get(side, ())
+                more = f" and {len(listed) - 3} more" if len(listed) > 3 else ""
+                sides.append(f"{side} on {', '.join(listed[:3])}{more}")
+            blocks = blocks_on.setdefault(" ".join(sides), {}).setdefault(run.load, [])
             blocks += [run.repetition] if run.repetition not in blocks else []
     if len(blocks_on) < 2:
         return join()
@@ -196,52 +206,20 @@ def nodes_of_blocks(data: StudyData) -> Fragment:
     if len(blocks_on) > len(names):
         note += f" Shown are the {_MOST_NODES} of {len(blocks_on)} combinations of nodes that have most blocks."
 
-    def blocks_at(name: str, load: str) -> Sequence[int]:
-        return blocks_on[name].get(load, [])
+    def effect(name: str, row: VerdictRow) -> Cell:
+        pair = [row.treatment, row.baseline]
+        runs = LoadBlocks.of(data.table, row.load, blocks_on[name].get(row.load, [])).complete(pair, row.response)
+        if not runs.blocks:
+            return _effect(row, None, 0)
+        treated, base = runs.values(pair, row.response).values()
+        value = np.median(treated - base) if row.by_difference else np.exp(np.median(np.log(treated / base)))
+        return _effect(row, float(value), len(runs.blocks))
 
     columns: list[Column[VerdictRow]] = [
         *_contrast_columns(data),
-        *(Column(name, partial(_effect, data, blocks_at, name), numeric=True) for name in names),
+        *(Column(name, partial(effect, name), numeric=True) for name in names),
     ]
     return Table.from_rows("The effect by node", columns, _judged(data), note).fragment()
-
-
-def _hosts_text(hosts: Sequence[str]) -> str:
-    return ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more" if len(hosts) > 3 else "")
-
-
-def _places_table(data: StudyData, sites: Sequence[Site]) -> Table:
-    def from_testbed(*names: str) -> Callable[[Site], object]:
-        """Return a function that gives the first of these facts that a place's testbed recorded."""
-
-        def value(place: Site) -> object:
-            testbed = place.environment.get("testbed", data.environment.get("testbed"))
-            known = testbed if isinstance(testbed, dict) else {}
-            return next((known[name] for name in names if known.get(name)), "not recorded")
-
-        return value
-
-    def runs(place: Site) -> list[RunRecord]:
-        return sorted((run for run in data.runs if run.repetition in place.blocks), key=lambda run: run.start_unix_s)
-
-    def minute(moments: list[str]) -> str | None:
-        return moments[0][:16].replace("T", " ") if moments else None
-
-    def nodes(place: Site) -> int | None:
-        listed = from_testbed("nodes")(place)
-        return len(listed) if isinstance(listed, list) else None
-
-    columns: list[Column[Site]] = [
-        Column("place", lambda place: place.name),
-        Column("blocks", lambda place: f"{place.blocks[0]} to {place.blocks[-1]}"),
-        Column("cluster or CPU", from_testbed("cluster", "cpu_model")),
-        Column("Kubernetes or kernel", from_testbed("kubernetes", "kernel")),
-        Column("nodes", nodes),
-        Column("from (UTC)", lambda place: minute([run.started_at for run in runs(place)])),
-        Column("to (UTC)", lambda place: minute([run.finished_at for run in reversed(runs(place))])),
-        Column("valid", lambda place: f"{sum(run.valid for run in runs(place))} of {len(runs(place))}"),
-    ]
-    return Table.from_rows("Where the blocks were run", columns, sites, _WHERE)
 
 
 def _contrast_columns(data: StudyData) -> list[Column[VerdictRow]]:
@@ -255,18 +233,11 @@ def _judged(data: StudyData) -> list[VerdictRow]:
     return [row for row in frames.verdicts(data) if not row.exploratory and row.n_blocks]
 
 
-def _effect(data: StudyData, blocks: BlocksOf, place: str, row: VerdictRow) -> Cell:
-    names = [row.treatment, row.baseline]
-    runs = LoadBlocks.of(data.table, row.load, blocks(place, row.load)).complete(names, row.response)
-    if not runs.blocks:
+def _effect(row: VerdictRow, value: float | None, blocks: int) -> Cell:
+    if value is None:
         return Cell("no block")
-    treated, base = runs.values(names, row.response).values()
-    note = f"{len(runs.blocks)} blocks"
-    if row.by_difference:
-        difference = float(np.median(treated - base))
-        return Cell(wording.in_unit(row.response, difference, sign=True), difference, note=note)
-    ratio = float(np.exp(np.median(np.log(treated / base))))
-    return Cell(wording.change(ratio), ratio, note=note)
+    text = wording.in_unit(row.response, value, sign=True) if row.by_difference else wording.change(value)
+    return Cell(text, value, note=f"{blocks} blocks")
 
 
 _NUMBER = re.compile(r"\d+")
@@ -291,11 +262,15 @@ def proofs(data: StudyData) -> Table:
             grouped[run.treatment, proof.name].append(proof)
     ranks = {name: rank for rank, name in enumerate(frames.order(data, {name for name, _ in grouped}))}
     listed = sorted(grouped.items(), key=lambda item: ranks[item[0][0]])
+
+    def notable(group: list[Proof]) -> list[Proof]:
+        return [proof for proof in group if not proof.passed] or group
+
     columns: list[Column[list[Proof]]] = [
         Column("check", lambda group: group[0].name),
         Column("passed", lambda group: passed_of(sum(proof.passed for proof in group), len(group)), numeric=True),
-        Column("expected", lambda group: together(proof.expected for proof in _notable(group)), middle=True),
-        Column("observed", lambda group: together(in_words(proof.observed) for proof in _notable(group)), wide=True),
+        Column("expected", lambda group: together(proof.expected for proof in notable(group)), middle=True),
+        Column("observed", lambda group: together(in_words(proof.observed) for proof in notable(group)), wide=True),
     ]
     note = (
         "Before and after each run, these checks verify that the treatment is what its label says. A treatment that "
@@ -305,11 +280,6 @@ def proofs(data: StudyData) -> Table:
     rows = [group for _, group in listed]
     title = "Checks of the treatment, by treatment"
     return Table.from_rows(title, columns, rows, note, groups=groups, show_caption=False)
-
-
-def _notable(proofs: list[Proof]) -> list[Proof]:
-    """Return the proofs that failed; all of them if none did."""
-    return [proof for proof in proofs if not proof.passed] or proofs
 
 
 def proofs_summary(data: StudyData) -> str:
