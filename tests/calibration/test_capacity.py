@@ -53,7 +53,7 @@ def share_called(monkeypatch: pytest.MonkeyPatch, folder: Path, studies: int, *,
                 server = Server(rng, limit * math.exp(rng.normal(0, 0.01)), closed)
                 monkeypatch.setattr(stage, "measure", server.measure)
                 dither = rng.random() if drawn else 0.0
-                found = capacity.find(None, None, LOAD, Gates(), folder, dither)  # type: ignore[arg-type]
+                found = capacity.Search(None, None, LOAD, Gates(), folder, dither).run()  # type: ignore[arg-type]
                 logs[treatment, block] = math.log(found.load.rps)
         called += signed_rank_p(logs[1] - logs[0], "two-sided", 1e-12) <= ALPHA
     return called / studies

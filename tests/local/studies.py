@@ -70,7 +70,7 @@ def exercise(
         return Exercised(tuple(proofs), usage, measured, tuple(outputs))
     finally:
         deployment.close()
-        assert not deployment.fleet.folder.exists()
+        assert not deployment.folder.exists()
 
 
 def closed_loop_rps(study: Study, treatment: str, folder: Path, connections: int) -> float:

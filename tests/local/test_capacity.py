@@ -113,7 +113,7 @@ def test_a_known_delay_says_the_capacity_and_an_objective_above_it_is_kept(tmp_p
         testbed = LocalTestbed()
         deployment = testbed.deploy(Treatment.parse("relay+delay-20000us"), load, "echo")
         try:
-            return capacity.find(deployment, testbed, load, replace(PATIENT, rate_tolerance=0.1), folder)
+            return capacity.Search(deployment, testbed, load, replace(PATIENT, rate_tolerance=0.1), folder).run()
         finally:
             deployment.close()
 

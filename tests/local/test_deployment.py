@@ -20,7 +20,7 @@ from meshtrial.errors import TestbedError
 from meshtrial.load import fortio
 from meshtrial.records.store import StudyStore, check_checksums
 from meshtrial.run.measured import carry_out
-from meshtrial.testbed.local import features, proc, proofs, sidecar
+from meshtrial.testbed.local import proc, proofs, sidecar
 from meshtrial.testbed.local.dataplanes import DataPlane
 from meshtrial.testbed.local.deployment import LocalDeployment
 from meshtrial.testbed.local.testbed import LocalTestbed
@@ -28,7 +28,7 @@ from meshtrial.testbed.local.testbed import LocalTestbed
 LOAD = FixedRate(100, 4, 0.6)
 # Traces of 1 %: with 24 expected spans, none at all practically never happens by chance.
 ENOUGH = FixedRate(800, 8, 3)
-FILE_LOG = features.file_log
+FILE_LOG = sidecar.file_log
 TREATMENTS = [
     "none",
     "relay+delay-200us",
@@ -75,17 +75,17 @@ def test_no_proxy_is_proven_not_assumed(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "break_it", "expected"),
     [
-        ("sidecar+mtls+jwt", lambda m: m.setattr(features, "jwt_filters", lambda *_, **__: []), "JWT without a token"),
-        ("sidecar+mtls+observability", lambda m: m.setattr(features, "SAMPLING_PERCENT", 0.0), "client spans"),
+        ("sidecar+mtls+jwt", lambda m: m.setattr(sidecar, "jwt_filters", lambda *_, **__: []), "JWT without a token"),
+        ("sidecar+mtls+observability", lambda m: m.setattr(sidecar, "SAMPLING_PERCENT", 0.0), "client spans"),
         (
             "sidecar+access-log",
-            lambda m: m.setattr(features, "file_log", lambda _, log=FILE_LOG: log(Path("/dev/null"))),
+            lambda m: m.setattr(sidecar, "file_log", lambda _, log=FILE_LOG: log(Path("/dev/null"))),
             "server log lines",
         ),
-        ("sidecar+metrics", lambda m: m.setattr(features, "SCRAPE_INTERVAL_S", 3600.0), "client scrapes"),
+        ("sidecar+metrics", lambda m: m.setattr(sidecar, "SCRAPE_INTERVAL_S", 3600.0), "client scrapes"),
         (
             "sidecar+tracing",
-            lambda m: m.setattr(features, "tracer", lambda *_: None),
+            lambda m: m.setattr(sidecar, "tracer", lambda *_: None),
             "exports at the collector",
         ),
         ("sidecar+mtls", lambda m: m.setattr(sidecar.envoy, "tls_context", lambda *_, **__: None), "peer certificate"),
@@ -99,8 +99,8 @@ def test_a_broken_toggle_is_found_by_its_proof(name, break_it, expected, tmp_pat
 
 @pytest.mark.parametrize("group", [(), ("X25519",), ("P-256",)], ids=lambda group: "".join(group) or "Envoy's choice")
 def test_another_key_exchange_is_found_by_its_proof(group, tmp_path, monkeypatch):
-    real = features.envoy.tls_context
-    monkeypatch.setattr(features.envoy, "tls_context", lambda *a, groups, **kw: real(*a, groups=group, **kw))
+    real = sidecar.envoy.tls_context
+    monkeypatch.setattr(sidecar.envoy, "tls_context", lambda *a, groups, **kw: real(*a, groups=group, **kw))
     failed = exercise("sidecar+mtls+pqc", tmp_path, LOAD).failed
     assert set(failed) == ({"key exchange"} if group else set())
 
@@ -117,8 +117,8 @@ def test_a_new_connection_of_a_client_is_a_new_handshake_where_none_is_pooled(tm
 
 
 def test_a_pool_of_connections_is_found_by_its_proof(tmp_path, monkeypatch):
-    really = features.unpooled
-    monkeypatch.setitem(features.FEATURES, "unpooled", [lambda pair: replace(really(pair), upstream={})])
+    forgotten = [sidecar.unpooled, lambda pair: pair.upstream.clear()]
+    monkeypatch.setitem(sidecar.FEATURES, "unpooled", forgotten)
     assert set(exercise("sidecar+unpooled", tmp_path, replace(LOAD, keepalive=False)).failed) == {"own connections"}
 
 
@@ -133,8 +133,8 @@ def test_one_request_in_a_hundred_is_traced_and_the_same_on_both_sides(tmp_path)
 
 @pytest.mark.parametrize("rate", [0.0, 10.0, 100.0])
 def test_another_rate_of_traces_is_found_by_its_proof(rate, tmp_path, monkeypatch):
-    real = features.tracer
-    monkeypatch.setattr(features, "tracer", lambda service, _: real(service, rate))
+    real = sidecar.tracer
+    monkeypatch.setattr(sidecar, "tracer", lambda service, _: real(service, rate))
     failed = set(exercise("sidecar+tracing-1pct", tmp_path, ENOUGH).failed)
     assert failed == {"client spans", "server spans"} | ({"exports at the collector"} if rate == 0 else set())
 
@@ -142,7 +142,7 @@ def test_another_rate_of_traces_is_found_by_its_proof(rate, tmp_path, monkeypatc
 def test_a_policy_that_allows_everything_is_found_by_its_proof(tmp_path, monkeypatch):
     policy = tmp_path / "allow.rego"
     policy.write_text("package meshtrial\n\ndefault allow := true\n")
-    monkeypatch.setattr(features, "OPA_POLICY", policy)
+    monkeypatch.setattr(sidecar, "OPA_POLICY", policy)
     failed = exercise("sidecar+mtls+opa", tmp_path, LOAD).failed
     assert {"OPA without a token", "OPA with a method that is not allowed"} <= set(failed)
 
@@ -150,10 +150,10 @@ def test_a_policy_that_allows_everything_is_found_by_its_proof(tmp_path, monkeyp
 def test_keys_are_private_and_go_with_the_deployment():
     deployment = LocalTestbed().deploy(Treatment.parse("sidecar+mtls"), LOAD, "echo")
     try:
-        keys = list((deployment.fleet.folder / "keys").iterdir())
+        keys = list((deployment.folder / "keys").iterdir())
         assert keys
         assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in keys)
-        assert stat.S_IMODE((deployment.fleet.folder / "keys").stat().st_mode) == 0o700
+        assert stat.S_IMODE((deployment.folder / "keys").stat().st_mode) == 0o700
     finally:
         deployment.close()
     assert not any(path.exists() for path in keys)
@@ -162,7 +162,7 @@ def test_keys_are_private_and_go_with_the_deployment():
 def test_a_component_that_dies_fails_the_run(tmp_path):
     deployment = LocalTestbed().deploy(Treatment.parse("node-proxy"), LOAD, "echo")
     try:
-        deployment.fleet.child("client node proxy").stop()
+        deployment.child("client node proxy").stop()
         (proof,) = deployment.prove("after", 1)
         assert (proof.name, proof.passed) == ("client node proxy alive", False)
         assert proof.observed.startswith("ended ")
@@ -216,7 +216,7 @@ def test_a_component_that_is_killed_under_load_is_named_with_its_signal(tmp_path
     really = LocalDeployment.generate
 
     def killed_amid(deployment, calls, folder, timeout_s):
-        victim = deployment.fleet.child("server sidecar").pid
+        victim = deployment.child("server sidecar").pid
         with ThreadPoolExecutor(1) as pool:
             killed = pool.submit(kill_once_written, folder, victim)
             try:
@@ -267,15 +267,15 @@ def test_what_stands_idle_is_kept_warm_and_nothing_of_it_stays(tmp_path):
     deployment = LocalTestbed().deploy(Treatment.parse("sidecar"), load, "echo")
     try:
         deployment.keep_warm(fortio.trickle(load))
-        pid = deployment.fleet.child("app").pid
+        pid = deployment.child("app").pid
         before = proc.sample((pid,))[0]
         wait_for(lambda: proc.sample((pid,))[0] > before)
         deployment.keep_warm(None)
-        assert running(deployment.fleet.folder, "trickle") == []
+        assert running(deployment.folder, "trickle") == []
         deployment.keep_warm(fortio.trickle(load))
-        assert len(running(deployment.fleet.folder, "trickle")) == 1
+        assert len(running(deployment.folder, "trickle")) == 1
     finally:
-        folder = deployment.fleet.folder
+        folder = deployment.folder
         deployment.close()
     assert running(folder, "trickle") == []
 

@@ -13,7 +13,7 @@ import pytest
 from local.studies import PATIENT, executed, study_of, without_twin
 
 from meshtrial.run.quiet import PATIENCE
-from meshtrial.testbed.local.others import LoadSnapshot, Watch
+from meshtrial.testbed.local.proc import LoadSnapshot, Watch
 
 CORES = os.cpu_count() or 1
 # One slice, long enough for the kernel's ticks.

@@ -8,10 +8,10 @@ from waiting import wait_for
 
 from meshtrial.design.load import FixedRate
 from meshtrial.design.study import Treatment
-from meshtrial.inference.scaling import IDLE, growth
+from meshtrial.inference import scaling
 from meshtrial.load import fortio
-from meshtrial.testbed.local import idle, sockets
-from meshtrial.testbed.local.deployment import LocalDeployment
+from meshtrial.testbed.local import sockets
+from meshtrial.testbed.local.deployment import IDLE, LocalDeployment
 from meshtrial.testbed.local.sockets import Endpoint
 from meshtrial.testbed.local.testbed import LocalTestbed
 
@@ -28,7 +28,7 @@ def entry(deployment: LocalDeployment) -> Endpoint:
 
 def at_the_app(deployment: LocalDeployment) -> int:
     """The connections that the application itself has accepted."""
-    argv = deployment.fleet.child("app").argv
+    argv = deployment.child("app").argv
     address, _, port = argv[argv.index("-http-port") + 1].partition(":")
     return sockets.established((address, int(port)))
 
@@ -37,20 +37,20 @@ def at_the_app(deployment: LocalDeployment) -> int:
 def test_they_are_open_from_before_the_load_until_after_it(name, tmp_path):
     deployment = LocalTestbed().deploy(Treatment.parse(name), LOAD, "echo")
     try:
-        at, fleet = entry(deployment), deployment.fleet
+        at = entry(deployment)
         proofs = [*deployment.prove("before", 0)]
-        assert idle.open_at(fleet, at) == HELD
+        assert deployment.connections_at(at) == HELD
         # A sidecar ends connections and a node proxy passes each of them on.
         assert (at_the_app(deployment) >= HELD) == (name != "sidecar+mtls")
         (output,) = deployment.generate(fortio.calls(LOAD, "measure"), tmp_path, LOAD.duration_s + PATIENCE_S)
         assert output.exit_code == 0
         proofs += deployment.prove("after", 1)
         assert [proof for proof in proofs if not proof.passed] == []
-        assert {proof.phase for proof in proofs if proof.name == idle.NAME} == {"before", "after"}
-        fleet.child(idle.NAME).stop()
-        wait_for(lambda: idle.open_at(fleet, at) == 0)
+        assert {proof.phase for proof in proofs if proof.name == IDLE} == {"before", "after"}
+        deployment.child(IDLE).stop()
+        wait_for(lambda: deployment.connections_at(at) == 0)
         (proof,) = deployment.prove("after", 1)
-        assert (proof.name, proof.passed) == (f"{idle.NAME} alive", False)
+        assert (proof.name, proof.passed) == (f"{IDLE} alive", False)
     finally:
         deployment.close()
 
@@ -58,7 +58,7 @@ def test_they_are_open_from_before_the_load_until_after_it(name, tmp_path):
 def test_the_proxies_own_gauge_says_the_same():
     deployment = LocalTestbed().deploy(Treatment.parse("sidecar"), LOAD, "echo")
     try:
-        proxy = deployment.fleet.proxy_at(entry(deployment))
+        proxy = deployment.proxy_at(entry(deployment))
         assert proxy is not None
         # One request opened each of them, and the generator sends a second one over the first.
         expected = {"http.outbound.downstream_cx_active": HELD, "http.outbound.downstream_rq_total": HELD + 1}
@@ -83,7 +83,7 @@ def test_their_memory_is_recorded_under_load_and_after_it():
     after = {run.treatment: run.responses["data_plane_memory_after_bytes"] for run in data.runs}
     assert after["none"] == 0 < after["sidecar+mtls"]
     for response in ("data_plane_memory_bytes", "data_plane_memory_after_bytes"):
-        slope = growth(data, "sidecar+mtls", response, axis=IDLE).cost
+        slope = scaling.growth(data, "sidecar+mtls", response, axis=scaling.IDLE).cost
         # Other Envoys on the machine share its pages, so only their number is fixed here.
         assert slope is not None
         assert slope.n == 2

@@ -5,7 +5,7 @@ from local.studies import exercise, study_of, told
 
 from meshtrial.design.load import FixedRate, Load
 from meshtrial.errors import UsageError
-from meshtrial.testbed.local import features
+from meshtrial.testbed.local import sidecar
 from meshtrial.testbed.local.testbed import LocalTestbed
 
 TREATMENTS = ["none", "node-proxy", "sidecar", "sidecar+mtls+jwt", "sidecar+mtls+opa"]
@@ -31,7 +31,7 @@ def test_a_treatment_carries_the_protocol_and_proves_itself(name, protocol, tmp_
 
 
 def test_a_removed_jwt_filter_is_found_on_grpc_too(monkeypatch, tmp_path):
-    monkeypatch.setattr(features, "jwt_filters", lambda tokens, *, cache: [])
+    monkeypatch.setattr(sidecar, "jwt_filters", lambda tokens, *, cache: [])
     failed = set(exercise("sidecar+mtls+jwt", tmp_path, load("grpc")).failed)
     assert {"JWT without a token", "JWT with a forged token", "JWT with an expired token"} <= failed
     assert "JWT with a good token" not in failed

@@ -1,12 +1,10 @@
 """Several copies of the application behind each data plane: each gets its share, and the policy is verified."""
 
-from dataclasses import replace
-
 import pytest
 from local.studies import exercise
 
 from meshtrial.design.load import FixedRate
-from meshtrial.testbed.local import features
+from meshtrial.testbed.local import sidecar
 
 LOAD = FixedRate(160, 8, 0.5, generators=2, replicas=2)
 
@@ -40,10 +38,8 @@ def test_requests_of_one_connection_are_balanced_too(tmp_path):
 
 
 def test_a_policy_that_is_not_there_is_found_by_its_proof(tmp_path, monkeypatch):
-    def forgotten(pair):
-        return replace(features.least_request(pair), upstream={})
-
-    monkeypatch.setitem(features.FEATURES, "least-request", [forgotten])
+    forgotten = [sidecar.least_request, lambda pair: pair.upstream.clear()]
+    monkeypatch.setitem(sidecar.FEATURES, "least-request", forgotten)
     failed = exercise("sidecar+least-request", tmp_path, LOAD).failed
     assert set(failed) == {"copies do not take turns"}
     assert failed["copies do not take turns"].observed.startswith(("1 2 1 2", "2 1 2 1"))

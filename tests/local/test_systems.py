@@ -46,7 +46,7 @@ def exercise(treatment: str, folder: Path) -> Done:
         proofs += deployment.prove("after", sent + found.sent)
     finally:
         deployment.close()
-        assert not deployment.fleet.folder.exists()
+        assert not deployment.folder.exists()
     return Done(proofs, {used.component: used for used in found.usage}, found.measurement, sent + found.sent)
 
 

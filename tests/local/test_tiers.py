@@ -37,7 +37,7 @@ def made(treatment: str, load: Load = LOAD, **options: object) -> LocalDeploymen
 
 def layout_of(deployment: LocalDeployment) -> Layout:
     """Read from the address of its servers."""
-    argv = deployment.fleet.child("server-app").argv
+    argv = deployment.child("server-app").argv
     (own,) = [part for part in argv if part.endswith(f":{APPLICATION}")]
     return Layout(deployment.spec.load.replicas, own.rpartition(".")[0].rpartition(".")[0])
 
@@ -56,7 +56,7 @@ def test_a_mesh_end_to_end(treatment, spread, tmp_path):
         sent, found = measured(deployment, tmp_path)
         after = deployment.prove("after", sent)
         extra = deployment.facts().to_dict()
-        folder, launcher = deployment.fleet.folder, deployment.fleet.batches[0].launcher.pid
+        folder, launcher = deployment.folder, deployment.batches[0].launcher.pid
     finally:
         deployment.close()
     assert [proof for proof in (*before, *after) if not proof.passed] == []
@@ -99,7 +99,7 @@ def sent(deployment: LocalDeployment, requests: int) -> dict[str, int]:
 def test_an_added_endpoint_reaches_all_and_takes_traffic(treatment, spread, concerned):
     deployment = made(treatment, spread=spread)
     try:
-        host, port = deployment.fleet.child("control-plane").argv[-1].split(":")
+        host, port = deployment.child("control-plane").argv[-1].split(":")
         plane = ControlPlane((host, int(port)))
         stats = plane.stats()
         assert (stats["connected"], stats["configured"], stats["nacks"]) == (9, 9, 0)
@@ -126,10 +126,10 @@ def test_an_added_endpoint_reaches_all_and_takes_traffic(treatment, spread, conc
         assert sent(deployment, 20) == {"200": 20}
         assert plane.ask(f"/endpoints?id={late['id']}", "DELETE")["endpoints"] == 3
         plane.ask("/endpoints", "POST", late)
-        bootstrap = deployment.fleet.folder / "late.json"
+        bootstrap = deployment.folder / "late.json"
         bootstrap.write_text(json.dumps(plane.ask(f"/bootstrap?node={late['id']}")))
         own = [(grown.address("server", 4), port) for port in (ADMIN, INBOUND)]
-        deployment.fleet.start("late sidecar", "data plane", envoy_command(late["id"], bootstrap)[1:], own)
+        deployment.start("late sidecar", "data plane", envoy_command(late["id"], bootstrap)[1:], own)
         assert plane.ask("/converged?version=4&wait=30s")["converged"]
         assert sent(deployment, 60) == {"200": 60}
         assert inbound_counts(grown, "server")[-1] >= 10
@@ -205,7 +205,7 @@ def test_without_a_mesh_the_path_has_no_proxy(tmp_path):
 def test_a_sidecar_that_ends_is_noticed():
     deployment = made("sidecar+mtls")
     try:
-        (batch,) = deployment.fleet.batches
+        (batch,) = deployment.batches
         os.kill(batch.pids[4], signal.SIGKILL)
         batch.launcher.wait(PATIENCE_S)
         with pytest.raises(TestbedError, match="client-2 ended with code -9"):
@@ -226,8 +226,8 @@ from meshtrial.testbed.local.testbed import LocalTestbed
 with interruptible():
     made = LocalTestbed().deploy(Treatment.parse("sidecar+mtls"), FixedRate(12, 6, 2, replicas=3), "tiers")
     try:
-        pids = [*made.fleet.batches[0].pids, *(child.pid for child in made.fleet.children)]
-        print(json.dumps({"pids": pids, "folder": str(made.fleet.folder)}), flush=True)
+        pids = [*made.batches[0].pids, *(child.pid for child in made.children)]
+        print(json.dumps({"pids": pids, "folder": str(made.folder)}), flush=True)
         sys.stdin.read()
     finally:
         made.close()

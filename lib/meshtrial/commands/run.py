@@ -38,7 +38,7 @@ from meshtrial.run.sessions import next_session
 from meshtrial.run.trial import MACHINE_USE_FILE, STUDY_DIR_FILE_ENV, Trial, complete, recorded_so_far, resume_command
 from meshtrial.signals import end_tasks, interruptible
 from meshtrial.temporary import PrivateFolder
-from meshtrial.testbed.local.others import LoadSnapshot
+from meshtrial.testbed.local.proc import LoadSnapshot
 from meshtrial.typed import shortened
 
 # How long an interrupted kernel may take to remove its deployments before it is killed. Local processes die with the

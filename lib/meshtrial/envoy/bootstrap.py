@@ -26,6 +26,11 @@ def typed(name: str, **fields: Any) -> Json:
     return {"@type": _TYPE + name, **fields}
 
 
+def extension(name: str, kind: str, **fields: Any) -> Json:
+    """Return an extension ``envoy.<name>`` with its typed configuration ``extensions.<kind>``."""
+    return {"name": f"envoy.{name}", "typed_config": typed(f"extensions.{kind}", **fields)}
+
+
 def socket_address(address: str, port: int) -> Json:
     """Return a TCP address."""
     return {"socket_address": {"address": address, "port_value": port}}
@@ -55,11 +60,9 @@ def tls_context(identity: Identity, peer_spiffe: str, *, server: bool, groups: S
             "match_typed_subject_alt_names": match,
         },
     }
-    kind = "Downstream" if server else "Upstream"
-    body = typed(f"extensions.transport_sockets.tls.v3.{kind}TlsContext", common_tls_context=common)
-    if server:
-        body["require_client_certificate"] = True
-    return {"name": "envoy.transport_sockets.tls", "typed_config": body}
+    kind = f"transport_sockets.tls.v3.{'Downstream' if server else 'Upstream'}TlsContext"
+    required = {"require_client_certificate": True} if server else {}
+    return extension("transport_sockets.tls", kind, common_tls_context=common, **required)
 
 
 def cluster(
@@ -83,12 +86,9 @@ def cluster(
     if tls is not None:
         result["transport_socket"] = tls
     if http2:
-        options: Json = {"explicit_http_config": {"http2_protocol_options": {}}}
-        result["typed_extension_protocol_options"] = {
-            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": typed(
-                "extensions.upstreams.http.v3.HttpProtocolOptions", **options
-            )
-        }
+        kind = "extensions.upstreams.http.v3.HttpProtocolOptions"
+        options = typed(kind, explicit_http_config={"http2_protocol_options": {}})
+        result["typed_extension_protocol_options"] = {f"envoy.{kind}": options}
     return result
 
 
@@ -116,18 +116,12 @@ def http_manager(
     if grpc_upstream:
         route = {"cluster": grpc_upstream, "timeout": "0s"}
         routes.insert(0, {"match": {"prefix": "/", "grpc": {}}, "route": route})
-    fields: Json = {
-        "stat_prefix": prefix,
-        "codec_type": "AUTO",
-        "generate_request_id": tracing is not None,
-        "route_config": _routes(prefix, {"*": routes}),
-        "http_filters": [*http_filters, _router()],
-    }
+    fields: Json = {"generate_request_id": tracing is not None}
     if access_log:
         fields["access_log"] = list(access_log)
     if tracing is not None:
         fields["tracing"] = tracing
-    return _manager(**fields)
+    return _manager(prefix, {"*": routes}, http_filters, **fields)
 
 
 def connect_manager(prefix: str, upstreams: Mapping[str, str]) -> Json:
@@ -139,14 +133,13 @@ def connect_manager(prefix: str, upstreams: Mapping[str, str]) -> Json:
         return {"match": {"connect_matcher": {}}, "route": onward}
 
     return _manager(
-        stat_prefix=prefix,
+        prefix,
+        {authority: [route(upstream)] for authority, upstream in upstreams.items()},
         codec_type="HTTP2",
         generate_request_id=False,
         http2_protocol_options={"allow_connect": True},
         upgrade_configs=[upgrade],
         stream_idle_timeout="0s",
-        route_config=_routes(prefix, {authority: [route(upstream)] for authority, upstream in upstreams.items()}),
-        http_filters=[_router()],
     )
 
 
@@ -157,30 +150,33 @@ def connect_tunnel(prefix: str, upstream: str, authority: str) -> Json:
 
 def tcp_proxy(prefix: str, upstream: str, **more: Json) -> Json:
     """Return a filter that forwards bytes to a cluster without parsing them."""
-    proxy = typed("extensions.filters.network.tcp_proxy.v3.TcpProxy", stat_prefix=prefix, cluster=upstream, **more)
-    return {"name": "envoy.filters.network.tcp_proxy", "typed_config": proxy}
+    kind = "filters.network.tcp_proxy.v3.TcpProxy"
+    return extension("filters.network.tcp_proxy", kind, stat_prefix=prefix, cluster=upstream, **more)
 
 
 def direct_response(prefix: str, status: int) -> Json:
     """Return an HTTP server that answers every request with one status."""
-    route = {"match": {"prefix": "/"}, "direct_response": {"status": status}}
-    return _manager(
-        stat_prefix=prefix, codec_type="AUTO", route_config=_routes(prefix, {"*": [route]}), http_filters=[_router()]
+    return _manager(prefix, {"*": [{"match": {"prefix": "/"}, "direct_response": {"status": status}}]})
+
+
+def _manager(
+    prefix: str,
+    routes: Mapping[str, Sequence[Json]],
+    filters: Sequence[Json] = (),
+    codec_type: str = "AUTO",
+    **more: Any,
+) -> Json:
+    """Return an HTTP connection manager with routes by authority."""
+    hosts = [{"name": f"{prefix}-{i}", "domains": [a], "routes": list(rs)} for i, (a, rs) in enumerate(routes.items())]
+    name = "filters.network.http_connection_manager"
+    return extension(
+        name,
+        f"{name}.v3.HttpConnectionManager",
+        stat_prefix=prefix,
+        route_config={"name": prefix, "virtual_hosts": hosts},
+        http_filters=[*filters, extension("filters.http.router", "filters.http.router.v3.Router")],
+        **{"codec_type": "AUTO"} | more,
     )
-
-
-def _manager(**fields: Any) -> Json:
-    name = "extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
-    return {"name": "envoy.filters.network.http_connection_manager", "typed_config": typed(name, **fields)}
-
-
-def _routes(name: str, routes: Mapping[str, Sequence[Json]]) -> Json:
-    hosts = [{"name": f"{name}-{i}", "domains": [a], "routes": list(rs)} for i, (a, rs) in enumerate(routes.items())]
-    return {"name": name, "virtual_hosts": hosts}
-
-
-def _router() -> Json:
-    return {"name": "envoy.filters.http.router", "typed_config": typed("extensions.filters.http.router.v3.Router")}
 
 
 def jwt_filters(tokens: Tokens, *, cache: bool) -> list[Json]:
@@ -194,17 +190,15 @@ def jwt_filters(tokens: Tokens, *, cache: bool) -> list[Json]:
     if cache:
         provider["jwt_cache_config"] = {"jwt_cache_size": 100}
     rules = [{"match": {"prefix": "/"}, "requires": {"provider_name": "trial"}}]
-    name = "extensions.filters.http.jwt_authn.v3.JwtAuthentication"
-    config = typed(name, providers={"trial": provider}, rules=rules)
-    return [{"name": "envoy.filters.http.jwt_authn", "typed_config": config}]
+    kind = "filters.http.jwt_authn.v3.JwtAuthentication"
+    return [extension("filters.http.jwt_authn", kind, providers={"trial": provider}, rules=rules)]
 
 
 def ext_authz_filter() -> Json:
     """Return Envoy's ext_authz filter, which asks the cluster ``opa`` over gRPC and refuses without its answer."""
     service = {"envoy_grpc": {"cluster_name": "opa"}, "timeout": "1s"}
-    name = "extensions.filters.http.ext_authz.v3.ExtAuthz"
-    config = typed(name, grpc_service=service, transport_api_version="V3", failure_mode_allow=False)
-    return {"name": "envoy.filters.http.ext_authz", "typed_config": config}
+    policy = {"grpc_service": service, "transport_api_version": "V3", "failure_mode_allow": False}
+    return extension("filters.http.ext_authz", "filters.http.ext_authz.v3.ExtAuthz", **policy)
 
 
 @dataclass

@@ -64,17 +64,10 @@ def explained(log: pl.DataFrame, text: str, timeout_s: float) -> pl.DataFrame:
         texts = lines[-unanswered.height :] if matches else [""] * unanswered.height
         kinds |= dict(zip(unanswered["row"].to_list(), map(kind_of, texts), strict=True))
         kinds |= {row: kind_of(code) for row, code in rows.filter(pl.col("code") != SOCKET_ERROR)["row", "code"].rows()}
-    by_row = pl.DataFrame(
-        {"row": list(kinds), "kind": list(kinds.values())}, schema={"row": pl.UInt32, "kind": pl.String}
-    )
-    silent = (pl.col("kind") == NO_ANSWER) & (pl.col("latency_s") >= 0.99 * timeout_s)
-    kind = pl.when(silent).then(pl.lit(TIME_OUT)).otherwise("kind")
-    return (
-        log.with_row_index("row")
-        .join(by_row, on="row", how="left", maintain_order="left")
-        .with_columns(pl.coalesce(kind, pl.col("code").cast(pl.String)).cast(log.schema["code"]).alias("code"))
-        .drop("row", "kind")
-    )
+    kind = pl.col("row").replace_strict(kinds, default=None, return_dtype=pl.String)
+    silent = (kind == NO_ANSWER) & (pl.col("latency_s") >= 0.99 * timeout_s)
+    code = pl.coalesce(pl.when(silent).then(pl.lit(TIME_OUT)).otherwise(kind), pl.col("code").cast(pl.String))
+    return log.with_row_index("row").with_columns(code.cast(log.schema["code"]).alias("code")).drop("row")
 
 
 def count(requests: pl.DataFrame) -> dict[str, int]:

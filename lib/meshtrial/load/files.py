@@ -1,4 +1,4 @@
-"""The content of a given file, gzip or plain: its bytes, its text, and the fields of its JSON objects.
+"""The content of a given file, gzip or plain: bytes, text, fields of JSON objects, times as Go writes them.
 
 Opinion: a field that is absent is None; one with an impossible value or another type is refused by name and place. It
 is neither guessed nor treated as absent.
@@ -13,6 +13,7 @@ import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,10 @@ _FEW_BYTES = 2**26  # always permitted
 _LARGEST = 2**63
 # PowerShell's ConvertTo-Json writes levels deeper than its -Depth (2 by default) as text: ``@{avg=5; med=4}``.
 _FLATTENED = re.compile(r"@\{|System\.\w")
+# Times in Go's formats.
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?(Z|[+-]\d\d:\d\d)")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|us|µs|μs|ns|m|s)")
+_UNIT_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
 
 
 class InputFileError(RecordError, UsageError):
@@ -89,6 +94,29 @@ def read_text(path: Path) -> str:
 def excerpt(line: bytes | str) -> str:
     """Return a line shortened for a message."""
     return shortened(line.decode("utf-8", errors="replace") if isinstance(line, bytes) else line, 80)
+
+
+def parse_time_ns(text: str) -> int | None:
+    """Parse RFC 3339 with up to nine decimals; return nanoseconds since 1970, or None if it is no such time."""
+    match = _TIME.fullmatch(text.strip())
+    if match is None:
+        return None
+    date, clock, fraction, zone = match.groups()
+    try:
+        moment = datetime.fromisoformat(f"{date}T{clock}{'+00:00' if zone == 'Z' else zone}")
+    except ValueError:  # month 13
+        return None
+    epoch = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+    whole = (moment - epoch) // timedelta(seconds=1)
+    return whole * 1_000_000_000 + int((fraction or "0").ljust(9, "0"))
+
+
+def parse_duration_s(text: str) -> float | None:
+    """Parse Go's ``1m30.5s``; return seconds, or None for anything else (``until stop``, ``exactly 5 calls``)."""
+    parts = _DURATION.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text.strip():
+        return None
+    return sum(float(number) * _UNIT_S[unit] for number, unit in parts)
 
 
 @dataclass(frozen=True)

@@ -13,18 +13,16 @@ Limits: several generators are each staggered inside, not against each other.
 """
 
 from dataclasses import replace
+from decimal import Decimal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from meshtrial.design import shares
 from meshtrial.design.load import FixedRate, Load, OpenLoad, SlicedLoad
-from meshtrial.errors import UsageError
 from meshtrial.load.failures import MOST_LOGGED
 from meshtrial.load.generators import GeneratorCall
-from meshtrial.load.gotime import plain, seconds
 
-PHASES = ("warmup", "measure")
 DEFAULT_RESOLUTION_S = 1e-5  # fits a p99.9 below 10 ms
 COARSEST_RESOLUTION_S = 1.0
 HEADER_BYTES = 64
@@ -36,15 +34,13 @@ _YEAR_S = 365 * 86_400.0
 def calls(
     load: Load, phase: str, *, slice_index: int = 0, resolution_s: float = DEFAULT_RESOLUTION_S
 ) -> tuple[GeneratorCall, ...]:
-    """Return the calls of all generators of one phase; empty for a warm-up of 0 s.
+    """Return the calls of all generators for ``warmup`` or ``measure``; empty for a warm-up of 0 s.
 
     Connections are split as evenly as possible and the rate in proportion, so every connection sends at the same rate.
     The duration of each slice is ``load.duration_s``. The calls' names, unique within the run, contain the slice's or
     ramp step's ``slice_index``, which starts at 0. The option ``-r`` is ``resolution_s``, from :func:`resolution_for`.
     Raise UsageError if fortio would silently use fewer connections, or cannot do what the load asks.
     """
-    if phase not in PHASES:
-        raise UsageError(f"phase {phase!r}: must be {' or '.join(PHASES)}")
     shares.require_possible(load)
     parts, load = load.parts, load.part(slice_index)
     duration = load.warmup_s if phase == "warmup" else load.call_s
@@ -152,3 +148,14 @@ def _arguments(
     # The default label is the host's name, which must not be published.
     arguments += ["-allow-initial-errors", "-log-errors=false", "-loglevel", level, "-labels", name]
     return tuple(arguments)
+
+
+def seconds(value: float) -> str:
+    """Format seconds as an exact Go duration without an exponent: ``2.5s``."""
+    return plain(value) + "s"
+
+
+def plain(value: float) -> str:
+    """Format a number as the shortest decimal that reads back as the same number, without an exponent."""
+    text = format(Decimal(repr(float(value))), "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -116,10 +116,9 @@ def resolutions_of(histogram: ExportedHistogram) -> tuple[float, ...]:
     fitting = tuple(r for r in _POWERS if _indices(histogram, r) is not None)
     if fitting:
         return fitting
-    inner = _inner_edges(histogram)
-    if not inner:
-        return ()
-    guesses = sorted({inner[-1] / edge for edge in EDGES[1:]})
+    buckets = histogram.buckets
+    inner = {bucket.end_s for bucket in buckets[:-1]} | {bucket.start_s for bucket in buckets[1:]}
+    guesses = sorted({max(inner) / edge for edge in EDGES[1:]}) if inner else []
     return tuple(r for r in guesses if _indices(histogram, r) is not None)
 
 
@@ -141,46 +140,32 @@ def rebuild(histogram: ExportedHistogram, resolution_s: float | None = None, *, 
 
 
 def subtract(histogram: Histogram, errors: Histogram) -> Histogram:
-    """Return the histogram without failed requests, which fortio's main histogram includes.
+    """Return the histogram without failed requests (of the same ``-r``), which fortio's main histogram includes.
 
     The extremes remain those of all requests, because counts do not show which requests failed.
     """
-    if histogram.resolution_s != errors.resolution_s:
-        raise UsageError(f"-r {histogram.resolution_s:g} and {errors.resolution_s:g} cannot be subtracted")
     counts = tuple(a - b for a, b in zip(histogram.counts, errors.counts, strict=True))
     if min(counts) < 0:
         raise UsageError("a bucket has more failed requests than requests: the two histograms are of different runs")
     return Histogram(histogram.resolution_s, counts, histogram.min_s, histogram.max_s, histogram.sum_s - errors.sum_s)
 
 
-def merge(
-    histograms: Sequence[ExportedHistogram],
-    resolutions_s: Sequence[float | None] | None = None,
-    names: Sequence[str] | None = None,
-) -> Histogram:
+def merge(results: Sequence[FortioResult]) -> Histogram:
     """Add the counts of several generators with equal ``-r``.
 
     Raise UsageError if the resolutions differ: the coarser buckets cannot be split.
     """
-    if not histograms:
-        raise UsageError("nothing to merge: give at least one result")
-    known = list(resolutions_s or [None] * len(histograms))
-    labels = list(names or [f"histogram {i + 1}" for i in range(len(histograms))])
-    filled = [(h, r, n) for h, r, n in zip(histograms, known, labels, strict=True) if h.count]
+    filled = {str(result.path): result for result in results if result.latency.count}
     if not filled:
         return Histogram(1.0, (0,) * (len(EDGES) + 1), 0.0, 0.0, 0.0)
-    sets = [{r} if r else set(resolutions_of(h)) for h, r, _ in filled]
-    for (item, _, label), candidates in zip(filled, sets, strict=True):
-        if not candidates:
-            rebuild(item, name=label)  # raises with the reason
-    common = sorted(set.intersection(*sets))
+    fitting = {n: {r.resolution_s} if r.resolution_s else {*resolutions_of(r.latency)} for n, r in filled.items()}
+    for name in (name for name, resolutions in fitting.items() if not resolutions):
+        rebuild(filled[name].latency, name=name)  # raises with the reason
+    common = sorted(set.intersection(*fitting.values()))
     if not common:
-        found = "; ".join(
-            f"{label}: {' or '.join(f'{r:g}' for r in sorted(c))} s"
-            for c, (_, _, label) in zip(sets, filled, strict=True)
-        )
+        found = "; ".join(f"{name}: {' or '.join(f'{r:g}' for r in sorted(c))} s" for name, c in fitting.items())
         raise UsageError(f"results of different -r cannot be merged, because their buckets do not line up ({found})")
-    parts = [rebuild(h, common[0], name=label) for h, _, label in filled]
+    parts = [rebuild(result.latency, common[0], name=name) for name, result in filled.items()]
     return Histogram(
         resolution_s=common[0],
         counts=tuple(int(n) for n in np.sum([part.counts for part in parts], axis=0)),
@@ -225,36 +210,19 @@ def agrees_with(histogram: Histogram, latencies_s: NDArray[Any]) -> tuple[str, .
     return tuple(differences)
 
 
-def _inner_edges(histogram: ExportedHistogram) -> list[float]:
-    # The export replaced the first start and the last end by the extremes.
-    buckets = histogram.buckets
-    return sorted({b.end_s for b in buckets[:-1]} | {b.start_s for b in buckets[1:]})
-
-
 def _indices(histogram: ExportedHistogram, resolution_s: float) -> list[int] | None:
     """Return the original bucket of each exported one; None if one does not fit this resolution."""
+    if not histogram.buckets:
+        return []
     edges = np.array(EDGES, dtype=np.float64) * resolution_s
     slack = _RELATIVE * np.maximum(edges, resolution_s)
-    indices: list[int] = []
-    last = len(histogram.buckets) - 1
-    for position, bucket in enumerate(histogram.buckets):
-        if position < last:
-            i = int(np.argmin(np.abs(edges - bucket.end_s)))
-            if abs(edges[i] - bucket.end_s) > slack[i]:
-                return None
-        elif bucket.end_s <= edges[-1] + slack[-1]:
-            # The last end is the largest value: it lies in (edges[i - 1], edges[i]].
-            i = int(np.argmax(edges + slack >= bucket.end_s))
-        else:
-            i = len(EDGES)
-        start = edges[i - 1] if i else -np.inf
-        below = slack[i - 1] if i else 0.0
-        if position > 0 or i == len(EDGES):
-            if abs(bucket.start_s - start) > below:
-                return None
-        elif bucket.start_s < start - below:
-            return None
-        if indices and i <= indices[-1]:
-            return None
-        indices.append(i)
-    return indices
+    starts, ends = np.array([(bucket.start_s, bucket.end_s) for bucket in histogram.buckets]).T
+    # The export replaced the first start and the last end by the extremes, which lie inside their buckets.
+    indices = np.searchsorted(edges + slack, ends)
+    has_end = np.abs(np.append(edges, np.inf)[indices] - ends) <= np.append(slack, 0.0)[indices]
+    lower, below = np.append(-np.inf, edges)[indices], np.append(0.0, slack)[indices]
+    has_start = np.abs(starts - lower) <= below
+    if indices[0] < len(EDGES):
+        has_start[0] = starts[0] >= lower[0] - below[0]
+    fits = has_end[:-1].all() and has_start.all() and (np.diff(indices) > 0).all()
+    return indices.tolist() if fits else None

@@ -129,34 +129,32 @@ def _parts(outputs: Sequence[GeneratorOutput], timeout_s: float) -> list[_Part]:
     """Read the generators of one slice, with starts relative to the earliest."""
     if not outputs:
         raise RecordError("no load generator was called, so there is nothing to read")
-    results = [_result_of(output) for output in outputs]
-    starts = [_start_of(result) for result in results]
+    results = [_read(output) for output in outputs]
+    origin_ns = min(start_ns for _, start_ns in results)
     return [
-        _part(output, result, start, min(starts), timeout_s)
-        for output, result, start in zip(outputs, results, starts, strict=True)
+        _part(output, result, start_ns, origin_ns, timeout_s)
+        for output, (result, start_ns) in zip(outputs, results, strict=True)
     ]
 
 
-def _result_of(output: GeneratorOutput) -> FortioResult:
+def _read(output: GeneratorOutput) -> tuple[FortioResult, int]:
+    """Return a generator's result and its start in nanoseconds since 1970."""
     try:
-        return read_result(output.json_path)
+        result = read_result(output.json_path)
     except InputFileError as error:
         raise RecordError(
             f"generator {output.name} (exit code {output.exit_code}): {error}. {_last_log_lines(output)}"
         ) from error
+    if result.start_unix_ns is None:
+        raise RecordError(
+            f"{result.path}: there is no StartTime, so the schedule of this run is unknown; measure again"
+        )
+    return result, result.start_unix_ns
 
 
 def _last_log_lines(output: GeneratorOutput) -> str:
     lines = [line for line in output.text.splitlines() if line.strip()]
     return f"Its last output: {' | '.join(lines[-3:])}" if lines else "It printed nothing."
-
-
-def _start_of(result: FortioResult) -> int:
-    if result.start_unix_ns is None:
-        raise RecordError(
-            f"{result.path}: there is no StartTime, so the schedule of this run is unknown; measure again"
-        )
-    return result.start_unix_ns
 
 
 def _part(output: GeneratorOutput, result: FortioResult, start_ns: int, origin_ns: int, timeout_s: float) -> _Part:
@@ -259,8 +257,8 @@ def latencies(requests: pl.DataFrame, sample_floor: float) -> tuple[dict[str, fl
 def _by_protocol(parts: Sequence[_Part], load: Load, sample_floor: float) -> dict[str, float]:
     """Return quantiles for each protocol of a mixed load; those of the mixture may fall between the two."""
     responses: dict[str, float] = {}
-    for protocol in ("http", "grpc"):
-        frames = [part.frame for part in parts if ("-grpc" in part.record.argv) == (protocol == "grpc")]
+    for protocol, is_grpc in (("http", False), ("grpc", True)):
+        frames = [part.frame for part in parts if ("-grpc" in part.record.argv) == is_grpc]
         values = np.concatenate([successful(_warm(frame, load)).to_numpy() for frame in frames])
         responses |= {f"latency_{protocol}_{q}_s": value for q, value in quantiles.exact(values, sample_floor).items()}
     return responses

@@ -106,14 +106,10 @@ def _measure_one(change: AppliedChange, at_s: float, earlier: pl.DataFrame, insi
         until_s=float(inside["actual_start_s"].max()),  # type: ignore[arg-type]
         sent=inside.height,
         as_before=before.len(),
-        first_s=_first_answer(after, at_s),
-        all_s=_first_answer(settled, at_s),
+        first_s=(after["ended_s"] - at_s).min(),  # type: ignore[arg-type]
+        all_s=(settled["ended_s"] - at_s).min(),  # type: ignore[arg-type]
         asked=asked,
     )
-
-
-def _first_answer(requests: pl.DataFrame, at_s: float) -> float | None:
-    return None if requests.is_empty() else float(requests["ended_s"].min()) - at_s  # type: ignore[arg-type]
 
 
 def with_responses(measurement: Measurement, changes: Sequence[Propagation], load: ChangesUnderLoad) -> Measurement:

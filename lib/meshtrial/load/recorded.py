@@ -125,9 +125,7 @@ def merge_results(results: Sequence[FortioResult], sample_floor: float) -> tuple
 
     Raise UsageError if the histograms' resolutions differ.
     """
-    names = [str(result.path) for result in results]
-    merged = histogram.merge([r.latency for r in results], [r.resolution_s for r in results], names)
-    return histogram_quantiles(merged.export(), sample_floor)
+    return histogram_quantiles(histogram.merge(results).export(), sample_floor)
 
 
 def _from_log(path: Path, sample_floor: float) -> Recorded:

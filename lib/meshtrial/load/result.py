@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from meshtrial.load.files import LONGEST_S, Fields, InputFileError, read_text
-from meshtrial.load.gotime import parse_duration_s, parse_time_ns
+from meshtrial.load.files import LONGEST_S, Fields, InputFileError, parse_duration_s, parse_time_ns, read_text
 
 
 def compared(label: str, *, blocking: bool = False) -> Any:

@@ -166,53 +166,38 @@ def _source_key(name: str) -> str:
 def _go_build(go: Go, names: Sequence[str], folder: Path, out: TextIO) -> None:
     """Run one ``go build`` for all commands, so that shared packages compile once; print progress every 15 s."""
     log = build_dir() / "native.log"
-    command = [
-        str(go.path),
-        "build",
-        "-v",
-        *_BUILD_FLAGS,
-        "-o",
-        f"{folder}/",
-        *(FORTIO_PACKAGE if name == "fortio" else f"./{name}" for name in names),
-    ]
+    packages = [FORTIO_PACKAGE if name == "fortio" else f"./{name}" for name in names]
+    command = [str(go.path), "build", "-v", *_BUILD_FLAGS, "-o", f"{folder}/", *packages]
     work = folder / ".work"
     work.mkdir()
     lines: list[str] = []
     started = reported = time.monotonic()
-    with (
-        subprocess.Popen(
-            command,
-            cwd=module_dir(),
-            env={**go.environment, "GOTMPDIR": str(work)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,  # a group of its own, so that the compilers can be stopped with it
-        ) as process,
-        _ending_with_us(process),
-    ):
+    with subprocess.Popen(
+        command,
+        cwd=module_dir(),
+        env={**go.environment, "GOTMPDIR": str(work)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,  # a group of its own, so that the compilers can be stopped with it
+    ) as process:
         assert process.stdout is not None
-        for line in process.stdout:
-            lines.append(line.rstrip())
-            if time.monotonic() - reported > 15:
-                reported = time.monotonic()
-                fetched = sum(line.startswith("go: downloading") for line in lines)
-                passed = f"{reported - started:.0f} s"
-                print_line(out, f"{passed}, {fetched} modules fetched, {len(lines) - fetched} packages compiled")
+        try:
+            for line in process.stdout:
+                lines.append(line.rstrip())
+                if time.monotonic() - reported > 15:
+                    reported = time.monotonic()
+                    fetched = sum(line.startswith("go: downloading") for line in lines)
+                    passed = f"{reported - started:.0f} s"
+                    print_line(out, f"{passed}, {fetched} modules fetched, {len(lines) - fetched} packages compiled")
+        except BaseException:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
     log.write_text("\n".join(lines) + "\n", encoding="utf-8")
     if process.returncode:
         raise _build_error(lines, log)
-
-
-@contextmanager
-def _ending_with_us(process: subprocess.Popen[str]) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        raise
 
 
 def _build_error(lines: Sequence[str], log: Path) -> MeshtrialError:
@@ -262,13 +247,12 @@ def linked_modules(go: Go, program: Path) -> list[Licence]:
         for part in map(str.split, listing.splitlines())
         if len(part) >= 4 and part[0] in ("dep", "mod")
     }
-    linked = [Licence(path, tag, _licence_in(_module_folder(cache, path, tag))) for path, tag in sorted(modules)]
-    return [Licence("go (standard library)", go.version, "BSD-3-Clause"), *linked]
-
-
-def _module_folder(cache: Path, path: str, tag: str) -> Path:
-    """Return a module's folder in Go's cache, which writes a capital letter as '!' and the small letter."""
-    return cache / re.sub(r"[A-Z]", lambda capital: "!" + capital[0].lower(), f"{path}@{tag}")
+    linked = [Licence("go (standard library)", go.version, "BSD-3-Clause")]
+    for path, tag in sorted(modules):
+        # In the names of folders, Go's cache writes a capital letter as '!' and the small letter.
+        folder = cache / re.sub(r"[A-Z]", lambda capital: "!" + capital[0].lower(), f"{path}@{tag}")
+        linked.append(Licence(path, tag, _licence_in(folder)))
+    return linked
 
 
 def _licence_in(folder: Path) -> str:

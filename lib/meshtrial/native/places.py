@@ -10,6 +10,7 @@ import functools
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -34,6 +35,19 @@ def run(
         errors="replace",
         timeout=timeout_s,
     )
+
+
+def install(lock: Path, target: Path) -> str | None:
+    """Install the packages of a lock file into a folder of their own; return one line on what failed, or None.
+
+    pip checks their digests, and knows the user's index, proxy and certificates.
+    """
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
+    answer = run([*command, "--no-cache-dir", "--require-hashes", "--target", target, "-r", lock])
+    if answer.returncode:
+        lines = [line for line in answer.stderr.splitlines() if line.startswith("ERROR")] or ["pip failed"]
+        return f"pip install -r {lock.name}: {lines[-1].removeprefix('ERROR: ').partition('. ')[0]}"
+    return None
 
 
 def module_dir() -> Path:

@@ -16,8 +16,7 @@ from typing import TextIO
 
 from meshtrial import paths
 from meshtrial.errors import MissingToolError, UsageError
-from meshtrial.native.packages import install
-from meshtrial.native.places import is_executable, version_of
+from meshtrial.native.places import install, is_executable, version_of
 from meshtrial.native.toolchain import print_line
 
 _LOCK = "requirements-envoy.lock"

@@ -18,8 +18,7 @@ from typing import TextIO
 
 from meshtrial import paths
 from meshtrial.errors import MeshtrialError, MissingToolError
-from meshtrial.native.packages import install
-from meshtrial.native.places import SETUP, build_dir, is_executable, module_dir, run
+from meshtrial.native.places import SETUP, build_dir, install, is_executable, module_dir, run
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ time at a rate where the true percentile equals the objective.
 
 import math
 import shutil
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -156,40 +156,35 @@ class Capacity:
         }
 
 
-def find(
-    deployment: Deployment, testbed: Testbed, load: CapacitySearch, gates: Gates, folder: Path, dither: float = 0.0
-) -> Capacity:
-    """Search the capacity of a deployment, and leave the files of the confirming step in ``folder``.
-
-    The load's ``duration_s`` is the length of a step, its ``warmup_s`` that of the warm-up. ``dither``, from 0 to 1,
-    is the offset of the grid of rates. MeshtrialError if no rate is held.
-    """
-    objective = Objective.parse(load.objective) if load.objective else None
-    return _Finder(deployment, testbed, load, gates, folder, objective, load.connections, dither).run()
-
-
 @dataclass
-class _Finder:
+class Search:
+    """A search of the capacity of a deployment.
+
+    The load's ``duration_s`` is the length of a step, its ``warmup_s`` that of the warm-up.
+    """
+
     deployment: Deployment
     testbed: Testbed
     load: CapacitySearch
     gates: Gates
-    folder: Path
-    objective: Objective | None
-    connections: int  # needed so far
-    dither: float = 0.0
-    steps: list[SearchStep] = field(default_factory=list)
-    sent: int = 0
-    resolution_s: float = 0.0
+    folder: Path  # gets the files of the confirming step
+    dither: float = 0.0  # from 0 to 1, the offset of the grid of rates
+
+    def __post_init__(self) -> None:
+        self.objective = Objective.parse(self.load.objective) if self.load.objective else None
+        self.connections = self.load.connections  # needed so far
+        self.steps: list[SearchStep] = []
+        self.sent = 0
 
     def run(self) -> Capacity:
+        """Return the capacity; MeshtrialError if no rate is held."""
         self.sent, self.resolution_s = stage.warm_up(self.deployment, closed := ClosedLoop.like(self.load), self.folder)
-        self.stage("closed loop", closed)
-        rate = self.search(self.steps[-1].achieved_rps)
+        self._stage("closed loop", closed)
+        rate = self._search(self.steps[-1].achieved_rps)
         for attempt in range(1, MOST_CONFIRMING + 1):
-            load = self.load_at(rate)
+            load = self._load_at(rate)
             load = replace(load, duration_s=CONFIRM_LENGTH * load.duration_s)
-            measured = self.stage("confirm", load, keep=True)
+            measured = self._stage("confirm", load, keep=True)
             if not measured.failed or attempt == MOST_CONFIRMING:
                 break
             forget(measured)
@@ -197,7 +192,7 @@ class _Finder:
             rate = tidy(rate / (1 + RESOLUTION) ** 2 ** (attempt - 1))
         return Capacity(load, measured, tuple(self.steps), self.sent, self.dither)
 
-    def search(self, closed_rps: float) -> float:
+    def _search(self, closed_rps: float) -> float:
         """Return the highest rate held in a short step."""
         lowest = REQUESTS_PER_CONNECTION * self.load.connections / self.load.duration_s
         # The grid repeats with every factor, so an offset drawn within one search step is uniform within all of them.
@@ -207,7 +202,7 @@ class _Finder:
         )
         history: list[LoadStep] = []
         while len(history) < MOST_STEPS and (rate := search.next_rate(history)) is not None:
-            step = self.try_rate(rate)
+            step = self._try_rate(rate)
             history.append(LoadStep(rate, step.kept or 0.0, not set(step.failed) - {"rate"}))
         low = bracket(history, tolerance=self.gates.rate_tolerance).low
         if low == 0:
@@ -218,28 +213,28 @@ class _Finder:
             )
         return low
 
-    def try_rate(self, rate: float) -> SearchStep:
+    def _try_rate(self, rate: float) -> SearchStep:
         """Try a rate in a short step, over more connections as long as they increase the achieved rate."""
         best: SearchStep | None = None
         while True:
-            load = self.load_at(rate)
-            self.stage("search", load)
+            load = self._load_at(rate)
+            self._stage("search", load)
             step = self.steps[-1]
             if best is not None and not step.held and step.achieved_rps <= best.achieved_rps:
                 self.connections = best.connections
                 return best
             best, doubled = step, 2 * load.connections
-            if GENERATOR_LATE not in step.failed or doubled > MOST_CONNECTIONS or self.load_at(rate, doubled) == load:
+            if GENERATOR_LATE not in step.failed or doubled > MOST_CONNECTIONS or self._load_at(rate, doubled) == load:
                 return best
             self.connections = doubled
 
-    def load_at(self, rate: float, connections: int = 0) -> FixedRate:
+    def _load_at(self, rate: float, connections: int = 0) -> FixedRate:
         """Return an open load over the connections needed so far, but not more than fortio can use at this rate."""
         usable = int(rate * self.load.duration_s / REQUESTS_PER_CONNECTION)
         connections = max(self.load.connections, min(connections or self.connections, usable))
-        return FixedRate.like(self.load, rps=rate, connections=connections, duration_s=self.step_s(rate))
+        return FixedRate.like(self.load, rps=rate, connections=connections, duration_s=self._step_s(rate))
 
-    def step_s(self, rate: float) -> float:
+    def _step_s(self, rate: float) -> float:
         """Return the length of a step, extended if an objective needs more requests beyond its percentile."""
         if self.objective is None:
             return self.load.duration_s
@@ -251,7 +246,7 @@ class _Finder:
             )
         return max(self.load.duration_s, needed)
 
-    def stage(self, name: str, load: Load, *, keep: bool = False) -> stage.Stage:
+    def _stage(self, name: str, load: Load, *, keep: bool = False) -> stage.Stage:
         folder = self.folder if keep else self.folder / "step"
         folder.mkdir(exist_ok=True)
         measured = stage.measure(self.deployment, self.testbed, load, self.gates, folder, self.resolution_s)

@@ -7,6 +7,7 @@ over treatments, corrected by the runs as they are made: enough to decide whethe
 import datetime
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -61,19 +62,15 @@ def expected_overhead_s(plan: Plan, records: Sequence[RunRecord], root: Path) ->
 
     ``root`` is the folder of all recorded studies; a similar study has the same name and backend.
     """
-    known = overhead_s(plan, records)
-    for folder in reversed(recorded_in(root, plan.study.name)):
-        if known is not None:
-            return known
-        try:
-            store = StudyStore.open(folder)
-            if store.plan.study.backend == plan.study.backend:
-                known = overhead_s(store.plan, store.records())
-        except MeshtrialError:
-            continue  # `meshtrial status` reports unreadable studies
-    if known is not None:
-        return known
     study = plan.study
+    if (known := overhead_s(plan, records)) is not None:
+        return known
+    for folder in reversed(recorded_in(root, study.name)):
+        with suppress(MeshtrialError):  # `meshtrial status` reports unreadable studies
+            store = StudyStore.open(folder)
+            same = store.plan.study.backend == study.backend
+            if same and (known := overhead_s(store.plan, store.records())) is not None:
+                return known
     typical = _OVERHEAD_S[study.backend]
     if study.backend == "kubernetes" and all(study.take_turns(load) for load in study.loads):
         typical = _BLOCK_S / len(study.treatments) + _SLICE_S * statistics.mean(load.parts for load in study.loads)

@@ -29,7 +29,6 @@ from meshtrial.load.generators import GeneratorOutput
 from meshtrial.records.schema import Proof, RunRecord
 from meshtrial.records.store import StudyStore
 from meshtrial.run import capacity, stage
-from meshtrial.run.during_load import Restarted
 from meshtrial.run.quiet import Waited
 from meshtrial.testbed.base import Block, Deployment, Testbed
 
@@ -201,7 +200,7 @@ class _Run:
             return
         dither = float(np.random.default_rng([self.plan.study.seed, self.planned.sequence, self.attempt]).random())
         gates = self.plan.study.gates
-        found = capacity.find(self.deployment, testbed, self.load, gates, self.folder, dither)
+        found = capacity.Search(self.deployment, testbed, self.load, gates, self.folder, dither).run()
         self._keep(found.confirmed)
         self.responses |= found.responses
         self.notes += found.notes
@@ -245,7 +244,7 @@ class _Run:
         finally:
             self.deployment.close()
 
-    def _note_restart(self, restarted: Restarted, measurement: ingest.Measurement) -> None:
+    def _note_restart(self, restarted: stage.Restarted, measurement: ingest.Measurement) -> None:
         """Record a restart; from now on counters must show only the requests sent after it."""
         start = measurement.start_unix_s
         began_s, ended_s = restarted.began_unix_s - start, restarted.ended_unix_s - start

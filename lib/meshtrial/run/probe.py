@@ -93,7 +93,7 @@ def probe(treatment: Treatment, load: Load, app: str, parameters: Mapping[str, o
                 stop_all(tracers, grace_s=_DETACH_S)
             components = tuple(
                 ComponentCalls(w.component, w.role, read_counts(folder / _table(w.component)), switches[w.component])
-                for w in deployment.fleet.watched
+                for w in deployment.watched
             )
     finally:
         deployment.close()
@@ -102,13 +102,13 @@ def probe(treatment: Treatment, load: Load, app: str, parameters: Mapping[str, o
 
 def _attach(strace: Path, deployment: LocalDeployment, folder: Path) -> list[Child]:
     tracers: list[Child] = []
-    for watched in deployment.fleet.watched:
+    for watched in deployment.watched:
         pids = [part for pid in watched.pids for part in ("-p", str(pid))]
         argv = (str(strace), "-c", "-f", "-o", str(folder / _table(watched.component)), *pids)
         tracers.append(Child(f"strace of {watched.component}", argv, folder / f"{_table(watched.component)}.txt"))
 
     def untraced() -> list[str]:
-        return [w.component for w in deployment.fleet.watched if not all(map(_is_traced, w.pids))]
+        return [w.component for w in deployment.watched if not all(map(_is_traced, w.pids))]
 
     waiting.until(lambda: not untraced() or not all(tracer.alive() for tracer in tracers), _ATTACH_S, 0.02)
     if components := untraced():

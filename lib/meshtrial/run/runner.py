@@ -6,8 +6,10 @@ not at all, and starting the same plan again makes the missing runs.
 
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from meshtrial.design.plan import ATTEMPTS, Plan, PlannedRun
+from meshtrial.design.plan import ATTEMPTS, PlannedRun
 from meshtrial.records.schema import RunRecord
 from meshtrial.records.store import StudyStore
 from meshtrial.records.tables import is_result
@@ -41,26 +43,21 @@ def execute(
         _Executor(store, testbed, progress, overhead_s, watch, blocks).run(stop)
 
 
+@dataclass
 class _Executor:
-    def __init__(
-        self,
-        store: StudyStore,
-        testbed: Testbed,
-        progress: ProgressCallback,
-        overhead_s: float,
-        watch: Watch | None,
-        blocks: Collection[int] | None,
-    ) -> None:
-        self.store = store
-        self.plan = store.plan
-        self.testbed = testbed
-        self.progress = progress
-        self.overhead_s = overhead_s
-        self.watch = watch
-        self.records = {(r.run_id, r.attempt): r for r in store.records()}
-        runs_here = store.runs_here()
+    store: StudyStore
+    testbed: Testbed
+    progress: ProgressCallback
+    overhead_s: float
+    watch: Watch | None
+    blocks: Collection[int] | None
+
+    def __post_init__(self) -> None:
+        self.plan = self.store.plan
+        self.records = {(r.run_id, r.attempt): r for r in self.store.records()}
+        runs_here = self.store.runs_here()
         self.n_runs = len(runs_here)
-        self.planned = [run for run in runs_here if blocks is None or run.repetition in blocks]
+        self.planned = [run for run in runs_here if self.blocks is None or run.repetition in self.blocks]
         self.began = time.monotonic()
         self.expected_s = self.remaining_s()
         self.made = self.repeats = 0
@@ -72,10 +69,12 @@ class _Executor:
         self.progress(transient(self.done, self.n_runs, text))
 
     def make_blocks(self, stop: StoppingRule | None) -> None:
-        for number, runs in _by_number(self.planned):
+        # Repeats follow the runs of their load, or those of their treatment if deployments grow from load to load.
+        together = "treatment" if self.plan.study.order == "growing" else "load"
+        for number, runs in sorted(_grouped(self.planned, "repetition").items()):
             if stop is not None and number > 1 and stop(tuple(self.records.values()), number - 1):
                 return
-            for block in _repeated_together(self.plan, runs):
+            for block in _grouped(runs, together).values():
                 self.attempt(block, 1)
                 # Repeats follow the block's other runs: still inside the block, but after a brief disturbance.
                 again = [planned for planned in block if not is_result(self.plan, self.records[planned.run_id, 1])]
@@ -139,17 +138,8 @@ class _Executor:
         return estimates.remaining_s(self.plan, waiting, self.overhead_s)
 
 
-def _by_number(planned: Sequence[PlannedRun]) -> list[tuple[int, list[PlannedRun]]]:
-    """Group runs by the number of their block; there is one block of each number at each load."""
-    blocks: dict[int, list[PlannedRun]] = {}
-    for run in planned:
-        blocks.setdefault(run.repetition, []).append(run)
-    return sorted(blocks.items())
-
-
-def _repeated_together(plan: Plan, runs: list[PlannedRun]) -> list[list[PlannedRun]]:
-    """Group runs that are followed by their repeats: by load, or by treatment if deployments grow from load to load."""
-    groups: dict[str, list[PlannedRun]] = {}
+def _grouped(runs: Sequence[PlannedRun], field: str) -> dict[Any, list[PlannedRun]]:
+    groups: dict[Any, list[PlannedRun]] = {}
     for run in runs:
-        groups.setdefault(run.treatment if plan.study.order == "growing" else run.load, []).append(run)
-    return list(groups.values())
+        groups.setdefault(getattr(run, field), []).append(run)
+    return groups

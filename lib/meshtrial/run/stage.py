@@ -2,30 +2,153 @@
 
 A run is a warm-up and one measured stage; a capacity search is a series of shorter ones. Both use this module, so the
 same checks decide everywhere whether a rate was held.
+
+While the load runs, the deployment is sampled once per second, restarted or changed. When the load ends, for whatever
+reason, nothing further is started, and what was started is waited for, so that the deployment can be stopped.
 """
 
 import shutil
+import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Self, TypeVar
 
 import polars as pl
 
+from meshtrial.design.changes import steps
 from meshtrial.design.load import ChangesUnderLoad, FixedRate, Load, Ramp, RestartUnderLoad
 from meshtrial.design.responses import PARTS, QUANTILES, REGISTRY
 from meshtrial.design.study import Gates
+from meshtrial.errors import MeshtrialError, TestbedError
 from meshtrial.load import disturbed, fortio, ingest, propagation
 from meshtrial.load import gates as load_gates
 from meshtrial.load.generators import GeneratorOutput
 from meshtrial.records import series
-from meshtrial.records.schema import ComponentUsage, GateResult
-from meshtrial.run.during_load import Changing, Restarted, Restarting, Sampler
+from meshtrial.records.schema import ComponentUsage, GateResult, Proof
 from meshtrial.testbed.base import Deployment, Facts, MachineUse, Testbed, usage_between
 
 # In a shorter run the busiest second is close to the mean.
 _SECONDS_FOR_A_PEAK = 3
+SAMPLED_EVERY_S = 1.0
+T = TypeVar("T")
+
+
+class Intervention(Generic[T]):
+    """Work in a thread of its own while a load runs; it gets an event that is set when the load is over."""
+
+    def __init__(self, work: Callable[[threading.Event], T]) -> None:
+        self._work = work
+        self._over = threading.Event()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="intervention")
+
+    def __enter__(self) -> Self:
+        self._future: Future[T] = self._pool.submit(self._work, self._over)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._pool.shutdown()
+
+    def result(self) -> T:
+        """Return what the work returned, or raise its error, after the load."""
+        return self._future.result()
+
+
+def sampling(
+    deployment: Deployment,
+    slice_index: int = 0,
+    every_s: float = SAMPLED_EVERY_S,
+    clock: Callable[[], float] = time.monotonic,
+) -> Intervention[pl.DataFrame]:
+    """Sample CPU and memory of a deployment; the table has the columns :data:`meshtrial.records.series.COLUMNS`.
+
+    It is empty if a testbed's readings are too slow for that.
+    """
+
+    def work(over: threading.Event) -> pl.DataFrame:
+        samples: dict[str, list[series.UsageSample]] = defaultdict(list)
+        began, turn = clock(), 0
+        # Wait until a multiple of the interval, so that samples do not drift.
+        while (samples or not turn) and not over.wait(max(0.0, began + turn * every_s - clock())):
+            turn += 1
+            # A component that has ended fails its own check, so sampling just stops here.
+            with suppress(MeshtrialError, OSError):
+                at_s = clock() - began
+                for component, (cpu_s, memory_bytes) in deployment.sample().items():
+                    samples[component].append(series.UsageSample(at_s, cpu_s, memory_bytes))
+        return series.of_samples(samples, slice_index)
+
+    return Intervention(work)
+
+
+@dataclass(frozen=True)
+class Restarted:
+    """A restart, with times of this machine's clock."""
+
+    began_unix_s: float  # when it was requested
+    ended_unix_s: float  # when it served again
+    proofs: tuple[Proof, ...]
+
+
+def restarting(deployment: Deployment, part: str, at_s: float) -> Intervention[Restarted | None]:
+    """Return the restart of a part ``at_s`` seconds after the load begins; nothing if ``part`` is empty."""
+
+    def work(over: threading.Event) -> Restarted | None:
+        if not part:
+            return None
+        if over.wait(at_s):
+            raise TestbedError(f"restart of {part}: the load ended before the restart; lengthen duration_s")
+        began = time.time()
+        proofs = deployment.restart(part)
+        return Restarted(began, time.time(), proofs)
+
+    return Intervention(work)
+
+
+def changing(deployment: Deployment, load: Load) -> Intervention[tuple[propagation.AppliedChange, ...]]:
+    """Return a load's changes, which are made one after another.
+
+    Every change has its time slot in every treatment. The slot stays empty if a deployment does not support the change.
+    """
+    if not isinstance(load, ChangesUnderLoad) or not load.changes:
+        return Intervention(lambda _: ())
+    known = frozenset(deployment.changes())  # before the load begins, so that asking does not delay the first change
+
+    def work(over: threading.Event) -> tuple[propagation.AppliedChange, ...]:
+        made, began = [], time.monotonic()
+        for number, step in enumerate(steps(load.changes, load.change_cycles), start=1):
+            if over.wait(max(0.0, began + number * load.change_every_s - time.monotonic())):
+                raise TestbedError(f"change {step.name}: the load ended before the change; lengthen change_every_s")
+            if step.change in known:
+                made.append(propagation.AppliedChange(step, deployment.change(step.change, step.on)))
+        return tuple(made)
+
+    return Intervention(work)
+
+
+def churning(deployment: Deployment, load: Load) -> Intervention[None]:
+    """Return a load's background changes, which no request meets, on a fixed schedule that catches up."""
+    if not isinstance(load, ChangesUnderLoad) or not load.churn_per_min:
+        return Intervention(lambda _: None)
+
+    def work(over: threading.Event) -> None:
+        began, made = time.monotonic(), 0
+        while not over.wait(max(0.0, began + made * 60 / load.churn_per_min - time.monotonic())):
+            deployment.churn(made)
+            made += 1
+        expected = load.churn_per_min / 60 * load.duration_s
+        if made < expected / 2:
+            raise TestbedError(
+                f"churn_per_min = {load.churn_per_min:g}: only {made} of {expected:.0f} background changes "
+                "were made during the run; set a lower number"
+            )
+
+    return Intervention(work)
 
 
 @dataclass(frozen=True)
@@ -42,7 +165,6 @@ class Stage:
     restarted: Restarted | None = None  # None without a restart
     ramp: tuple[disturbed.RampStep, ...] = ()  # steps of a rising rate
     changes: tuple[propagation.Propagation, ...] = ()  # changes made under load, and when requests followed them
-
     sent: int = 0  # requests that the deployment's counters must show
 
     @property
@@ -125,13 +247,14 @@ class Slices:
         calls = fortio.calls(self.load, "measure", slice_index=len(self._outputs), resolution_s=self.resolution_s)
         length_s = self.load.part(len(self._outputs)).call_s
         at_s = self.load.restart_at_s if isinstance(self.load, RestartUnderLoad) else 0.0
-        restarting = Restarting(self.deployment, self.restart, at_s)
-        changing = Changing(self.deployment, self.load)
-        with Sampler(self.deployment, len(self._outputs)) as sampler, restarting, changing:
+        restart = restarting(self.deployment, self.restart, at_s)
+        changes, churn = changing(self.deployment, self.load), churning(self.deployment, self.load)
+        with sampling(self.deployment, len(self._outputs)) as samples, restart, changes, churn:
             self._outputs.append(self.deployment.generate(calls, self.folder, _limit_s(length_s)))
-        self._restarted = restarting.result()
-        self._made = changing.result()
-        self._sampled.append(sampler.table())
+        self._restarted = restart.result()
+        churn.result()
+        self._made = changes.result()
+        self._sampled.append(samples.result())
 
     def end(self) -> None:
         """Read the counters after the slice."""

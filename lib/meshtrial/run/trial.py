@@ -74,7 +74,12 @@ class Trial:
                 ]
         else:
             self.plan = make_plan(module.build(settings))
-            _check_part(self.plan, self._part)
+            if self._part is not None:
+                self._part.blocks(self.plan.study.blocks)  # raises if there is no such part
+                if self.plan.study.may_stop_early:
+                    raise UsageError(
+                        f"part = {self._part}: a study that may stop early cannot be divided; set stopping = fixed"
+                    )
 
     @classmethod
     def from_notebook(cls, name: str) -> Trial:
@@ -95,14 +100,15 @@ class Trial:
             return ""
         plan, blocks = self.plan, self._blocks
         runs = [run for run in plan.runs if run.repetition in blocks]
-        done = set() if self._store is None else {record.run_id for record in self._store.records()}
+        records = () if self._store is None else self._store.records()
+        done = {record.run_id for record in records}
         waiting = [run for run in runs if run.run_id not in done]
         if self.parameters["next_session"]:
             session = None if self._store is None else sessions.next_session(self._store)
             now = plan.sessions[0] if session is None else session.blocks
             due, gaps_s = [run for run in waiting if run.repetition in now], 0.0
         else:
-            due, gaps_s = waiting, sessions.gaps_s(plan, [] if self._store is None else self._store.records())
+            due, gaps_s = waiting, sessions.gaps_s(plan, records)
         remaining_s = estimates.remaining_s(plan, due, self._overhead_s()) + gaps_s
         count = f"{len(waiting)} of {len(runs)} runs" if done else f"{len(runs)} runs"
         planned = f"{count}, {len(plan.study.treatments)} treatments in {len(blocks)} blocks"
@@ -267,14 +273,6 @@ def complete(store: StudyStore, records: Sequence[RunRecord] | None = None) -> b
     """Return whether no run is missing here: the plan or this part of it is finished, or its rule stopped it."""
     records = store.records() if records is None else records
     return finished_blocks(store.plan, records).issuperset(store.blocks) or ended(store.plan, records)
-
-
-def _check_part(plan: Plan, part: parts.Part | None) -> None:
-    if part is None:
-        return
-    part.blocks(plan.study.blocks)
-    if plan.study.may_stop_early:
-        raise UsageError(f"part = {part}: a study that may stop early cannot be divided; set stopping = fixed")
 
 
 def recorded_so_far(store: StudyStore) -> str:

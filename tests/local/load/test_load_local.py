@@ -228,7 +228,7 @@ def test_two_generators_are_their_concatenation(fortio_server, generate):
     assert [record.connections for record in m.generators] == [3, 2]
     assert len(latencies) == counted(outputs, load)
     results = [read_result(o.json_path) for o in outputs]
-    merged = histogram.merge([r.latency for r in results], [r.resolution_s for r in results])
+    merged = histogram.merge(results)
     assert histogram.agrees_with(merged, latencies) == ()
     assert failed(m, load) <= {"late", "generator late", "rate"}
 

@@ -29,7 +29,7 @@ from meshtrial.records.parts import Part
 from meshtrial.records.store import ENVIRONMENT, StudyStore
 from meshtrial.run.trial import MACHINE_USE_FILE, STUDY_DIR_FILE_ENV, Trial
 from meshtrial.temporary import PrivateFolder
-from meshtrial.testbed.local.others import LoadSnapshot
+from meshtrial.testbed.local.proc import LoadSnapshot
 
 NAME, GIVEN = "ambient_vs_no_mesh", {"treatments": "none", "blocks": 6, "seed": 1}
 

@@ -7,7 +7,6 @@ from meshtrial.design.load import ClosedLoop, FixedRate, Load
 from meshtrial.errors import UsageError
 from meshtrial.load import fortio
 from meshtrial.load.generators import Target
-from meshtrial.load.gotime import plain
 from meshtrial.load.schedule import argument
 
 
@@ -108,7 +107,7 @@ def test_generators_of_a_mixed_load_alternate_and_answers_have_the_declared_size
 
 @given(st.floats(1e-6, 1e5))
 def test_numbers_are_exact_and_without_exponent(value):
-    text = plain(value)
+    text = fortio.plain(value)
     assert float(text) == value
     assert "e" not in text
 

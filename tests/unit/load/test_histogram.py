@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -6,8 +8,8 @@ from refused import missing, refused
 
 from meshtrial.errors import UsageError
 from meshtrial.load import histogram
-from meshtrial.load.histogram import EDGES, Histogram, agrees_with
-from meshtrial.load.result import Bucket, ExportedHistogram, read_result
+from meshtrial.load.histogram import EDGES, agrees_with
+from meshtrial.load.result import Bucket, ExportedHistogram, FortioResult, read_result
 
 LATENCIES = st.lists(st.floats(1e-6, 300.0).map(lambda x: round(x, 6)), min_size=1, max_size=60)
 RESOLUTIONS = st.sampled_from([1e-6, 1e-5, 1e-4, 1e-3, 1e-2])
@@ -16,6 +18,11 @@ RESOLUTIONS = st.sampled_from([1e-6, 1e-5, 1e-4, 1e-3, 1e-2])
 def as_exported(data) -> ExportedHistogram:
     buckets = tuple(Bucket(b["Start"], b["End"], b["Count"]) for b in data["Data"] or ())
     return ExportedHistogram(data["Count"], data["Min"], data["Max"], data["Avg"], data["Sum"], buckets)
+
+
+def result(name: str, latency: ExportedHistogram, resolution_s: float | None = None) -> FortioResult:
+    fixed = {"generator": "fortio", "closed_loop": False, "threads": 1, "errors": None}
+    return FortioResult(path=Path(name), latency=latency, resolution_s=resolution_s, **fixed)
 
 
 def counts(latencies, resolution):
@@ -53,7 +60,7 @@ def test_export_is_the_inverse_of_rebuild(virtual, latencies, resolution):
 @settings(max_examples=60)
 def test_merging_is_counting_the_concatenation(virtual, a, b, resolution):
     merged = histogram.merge(
-        [as_exported(virtual.export(x, resolution)) for x in (a, b)], [resolution, resolution], ["a", "b"]
+        [result(name, as_exported(virtual.export(x, resolution)), resolution) for name, x in (("a", a), ("b", b))]
     )
     assert merged.counts == counts(a + b, resolution)
     assert merged.sum_s == pytest.approx(sum(a) + sum(b))
@@ -78,9 +85,9 @@ def test_different_resolutions_are_not_merged(virtual):
     # 1 ms buckets against 0.1 ms buckets: (0.003, 0.004] cannot be split. (The edges repeat by decades, so the
     # finer file's five buckets would fit -r 0.00001 as well.)
     spread = [0.0004, 0.0015, 0.0035, 0.0065, 0.0115]
-    parts = [as_exported(virtual.export(spread, r)) for r in (1e-3, 1e-4)]
+    parts = [result(name, as_exported(virtual.export(spread, r))) for name, r in (("x", 1e-3), ("y", 1e-4))]
     with refused(UsageError):
-        histogram.merge(parts, names=["x", "y"])
+        histogram.merge(parts)
 
 
 def test_a_resolution_that_is_no_power_of_ten_is_found(virtual):
@@ -92,7 +99,7 @@ def test_an_offset_is_refused():
     with refused(UsageError):
         histogram.rebuild(moved, name="x")
     with refused(UsageError, names=["histogram", "-r", "-offset"]):
-        histogram.merge([moved, moved])
+        histogram.merge([result("histogram 1", moved)])
 
 
 def test_nighthawks_quantile_is_bounded_and_its_merge_refused(fixtures):
@@ -150,9 +157,5 @@ def test_the_check_accepts_rounding_and_finds_a_lost_request(virtual):
     assert missing(agrees_with(counted, np.array([10e-6]))[0], [2, 1]) == []
 
 
-def test_merging_nothing():
-    with refused(UsageError):
-        histogram.merge([])
-    empty = ExportedHistogram(0, 0, 0, 0, 0, ())
-    assert histogram.merge([empty]).count == 0
-    assert isinstance(histogram.merge([empty]), Histogram)
+def test_merging_runs_without_requests():
+    assert histogram.merge([result("a", ExportedHistogram(0, 0, 0, 0, 0, ()))]).count == 0

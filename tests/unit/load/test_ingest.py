@@ -8,7 +8,7 @@ from refused import missing, refused
 from meshtrial.design.load import ClosedLoop, FixedRate
 from meshtrial.design.responses import QUANTILES, REGISTRY
 from meshtrial.errors import RecordError
-from meshtrial.load.gotime import parse_time_ns
+from meshtrial.load.files import parse_time_ns
 from meshtrial.load.ingest import ingest, ingest_slices
 from meshtrial.load.quantiles import COLUMNS, merge_requests, successful
 

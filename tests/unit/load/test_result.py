@@ -6,8 +6,7 @@ import pytest
 from refused import refused
 
 from meshtrial.errors import RecordError, UsageError
-from meshtrial.load.files import InputFileError
-from meshtrial.load.gotime import parse_duration_s, parse_time_ns
+from meshtrial.load.files import InputFileError, parse_duration_s, parse_time_ns
 from meshtrial.load.result import read_result
 
 HERE = Path(__file__).parents[2] / "fixtures" / "load"

@@ -66,12 +66,6 @@ def test_the_control_planes_file(identities, scoped, word):
     }
 
 
-@pytest.mark.parametrize("replicas", [0, 201])
-def test_sizes_without_addresses_are_refused(replicas):
-    with refused(UsageError):
-        Layout(replicas, "127.83")
-
-
 def test_a_network_in_use_is_passed_over(monkeypatch):
     picks = iter([63, 64])  # 20 is added
     monkeypatch.setattr("meshtrial.testbed.local.tiers.secrets.randbelow", lambda _: next(picks))

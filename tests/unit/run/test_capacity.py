@@ -76,7 +76,7 @@ def found(monkeypatch, tmp_path):
     def search(pretended: Pretended, load: Load = LOAD, *drawn: float) -> capacity.Capacity:
         monkeypatch.setattr(stage, "measure", pretended.measure)
         monkeypatch.setattr(stage, "warm_up", lambda *_: (500, 1e-5))
-        return capacity.find(None, None, load, Gates(), tmp_path, *drawn)  # type: ignore[arg-type]
+        return capacity.Search(None, None, load, Gates(), tmp_path, *drawn).run()  # type: ignore[arg-type]
 
     return search
 
@@ -173,10 +173,6 @@ def test_the_files_of_a_stage_that_was_not_confirmed_are_gone(tmp_path):
     output = SimpleNamespace(json_path=paths[0], access_log_path=paths[1])
     capacity.forget(SimpleNamespace(outputs=[output]))  # type: ignore[arg-type]
     assert not any(path.exists() for path in paths)
-
-
-def test_a_search_is_a_load_of_its_own():
-    assert LOAD.label == "capacity-10c"
 
 
 def test_which_responses_belong_to_which_load(make_study):

@@ -1,51 +1,66 @@
 """Progress of a plan: completed runs, remaining time, and failed runs."""
 
-import itertools
 import re
+from collections.abc import Callable
 
 import pytest
 
 from meshtrial.design.load import FixedRate
-from meshtrial.design.plan import make_plan
+from meshtrial.design.plan import Plan, PlannedRun, make_plan
 from meshtrial.design.study import Gates
 from meshtrial.inference import blocks_in_a_row
 from meshtrial.records.store import StudyStore
 from meshtrial.run import runner
+from meshtrial.run.quiet import Waited
 from meshtrial.testbed.base import Others
 
 
-@pytest.fixture
-def told(make_study, make_record, monkeypatch, tmp_path):
-    """Execute two blocks of three runs of 3 s that take 8 s; the first attempt of the first run fails."""
-    clock = itertools.count(0, 8)
-    now = [0.0]
-    monkeypatch.setattr(runner.time, "monotonic", lambda: now[0])
-    plan = make_plan(make_study(blocks=2, loads=(FixedRate(100, 4, 2.0, warmup_s=1.0),)))
+class Executed:
+    """A plan whose runs take 8 s each; a first attempt fails the check that ``fails`` names for its run."""
 
-    def carry_out(store, _testbed, together, attempt, _waited):
+    def __init__(self, plan: Plan, store: StudyStore, make_record, fails: Callable[[PlannedRun], str]) -> None:
+        self.plan, self.store, self.make_record, self.fails = plan, store, make_record, fails
+        self.now = 0.0
+        self.waited: dict[tuple[str, int], Waited | None] = {}
+
+    def carry_out(self, store, _testbed, together, attempt, waited):
         (planned,) = together
-        now[0] = next(clock) + 8.0
-        bad = planned == plan.runs[0] and attempt == 1
-        record = make_record(plan, planned, {}, attempt=attempt, fail="rate" if bad else "")
+        self.now += 8.0
+        self.waited[planned.run_id, attempt] = waited
+        fail = self.fails(planned) if attempt == 1 else ""
+        record = self.make_record(self.plan, planned, {}, attempt=attempt, fail=fail)
         store.finish(store.begin(planned.run_id, attempt), record, None)
         return [record]
 
-    monkeypatch.setattr(runner, "carry_out", carry_out)
-    store = StudyStore.create(tmp_path, plan, {})
-
-    def carry_out(enough=None) -> list[str]:
+    def lines(self, stop=None, watch=None) -> list[str]:
+        """Execute what is not recorded, and return the progress lines."""
         lines: list[str] = []
-        now[0] = 0.0
-        runner.execute(store, None, lines.append, enough, overhead_s=1.0)
+        self.now = 0.0
+        runner.execute(self.store, None, lines.append, stop, overhead_s=1.0, watch=watch)
         return lines
 
-    return plan, carry_out
+
+@pytest.fixture
+def execution(make_study, make_record, monkeypatch, tmp_path):
+    def made(fails: Callable[[PlannedRun], str] = lambda _: "", **study) -> Executed:
+        plan = make_plan(make_study(**study))
+        executed = Executed(plan, StudyStore.create(tmp_path, plan, {}), make_record, fails)
+        monkeypatch.setattr(runner.time, "monotonic", lambda: executed.now)
+        monkeypatch.setattr(runner, "carry_out", executed.carry_out)
+        return executed
+
+    return made
 
 
-def test_every_run_is_announced_with_the_time_that_is_left_at_the_pace_so_far(told):
-    plan, carry_out = told
-    lines = carry_out()
-    first = plan.runs[0]
+@pytest.fixture
+def two_blocks(execution) -> Executed:
+    """Two blocks of three runs of 3 s; the first run fails."""
+    loads = (FixedRate(100, 4, 2.0, warmup_s=1.0),)
+    return execution(lambda planned: "rate" if planned.sequence == 0 else "", blocks=2, loads=loads)
+
+
+def test_every_run_is_announced_with_the_time_that_is_left_at_the_pace_so_far(two_blocks):
+    lines, first = two_blocks.lines(), two_blocks.plan.runs[0]
     assert re.fullmatch(
         rf"\[0/6\] 24 s left, until about .*; block 1/2, 100rps-4c, {re.escape(first.treatment)}", lines[0]
     )
@@ -60,75 +75,44 @@ def test_every_run_is_announced_with_the_time_that_is_left_at_the_pace_so_far(to
     assert lines[-1].startswith("[6/6] 7 runs in 56 s, including 1 repeat")
 
 
-def test_a_failure_that_may_be_the_treatments_own_is_told_and_not_repeated(
-    make_study, make_record, monkeypatch, tmp_path
-):
-    plan = make_plan(make_study(blocks=2, own_failures="ranked"))
-
-    def carry_out(store, _testbed, together, attempt, _waited):
-        (planned,) = together
-        record = make_record(plan, planned, {}, attempt=attempt, fail="late" if planned == plan.runs[0] else "")
-        store.finish(store.begin(planned.run_id, attempt), record, None)
-        return [record]
-
-    monkeypatch.setattr(runner, "carry_out", carry_out)
-    store = StudyStore.create(tmp_path, plan, {})
-    lines: list[str] = []
-    runner.execute(store, None, lines.append, None, overhead_s=1.0)
-    (reported,) = (line for line in lines if line.startswith(plan.runs[0].run_id))
+def test_a_failure_that_may_be_the_treatments_own_is_told_and_not_repeated(execution):
+    made = execution(lambda planned: "late" if planned.sequence == 0 else "", blocks=2, own_failures="ranked")
+    first = made.plan.runs[0].run_id
+    (reported,) = (line for line in made.lines() if line.startswith(first))
     assert "INVALID" not in reported
     assert reported.endswith(": check late: too slow")
-    assert len(store.records()) == 6
-    assert blocks_in_a_row(plan, store.records()) == 2
+    assert len(made.store.records()) == 6
+    assert blocks_in_a_row(made.plan, made.store.records()) == 2
 
 
-def test_what_was_recorded_before_is_not_announced_again(told):
-    _, carry_out = told
-    blocks = carry_out(enough=lambda records, repetitions: True)
+def test_what_was_recorded_before_is_not_announced_again(two_blocks):
+    blocks = two_blocks.lines(stop=lambda records, repetitions: True)
     assert blocks[-1].startswith("[3/6] 4 runs in ")
-    lines = carry_out()
+    lines = two_blocks.lines()
     assert lines[0].startswith("[3/6] 12 s left, ")
     assert "block 2/2" in lines[0]
     assert lines[-1].startswith("[6/6] 3 runs in ")
 
 
-def test_the_first_run_and_repeats_wait_for_a_quiet_machine(make_study, make_record, monkeypatch, tmp_path):
-    plan = make_plan(make_study(blocks=3, gates=Gates(foreign_load=0.25)))
-    bad, asked, waited, lines = plan.runs[3:5], list[float](), dict[tuple[str, int], float](), list[str]()
-    shares = iter((0.2, 0.4, 0.3, 0.1))
+def test_the_first_run_and_repeats_wait_for_a_quiet_machine(execution):
+    made = execution(lambda planned: "x" if planned in bad else "", blocks=3, gates=Gates(foreign_load=0.25))
+    bad, asked, shares = made.plan.runs[3:5], list[float](), iter((0.2, 0.4, 0.3, 0.1))
 
     def watch(seconds: float) -> Others:
         asked.append(seconds)
         return Others(next(shares))
 
-    def carry_out(store, _testbed, together, attempt, found):
-        (planned,) = together
-        record = make_record(plan, planned, {}, attempt=attempt, fail="x" if planned in bad and attempt == 1 else "")
-        store.finish(store.begin(planned.run_id, attempt), record, None)
-        if found is not None:
-            waited[planned.run_id, attempt] = found.before
-        return [record]
-
-    monkeypatch.setattr(runner, "carry_out", carry_out)
-    store = StudyStore.create(tmp_path, plan, {})
-    runner.execute(store, None, lines.append, watch=watch)
+    lines = made.lines(watch=watch)
     assert asked == [2.0] * 4  # once before the first run; three times before the block's repeats
+    waited = {run: found.before for run, found in made.waited.items() if found is not None}
     assert waited == {(planned.run_id, 2): 0.4 for planned in bad}
     said = [line.split(" ")[0] for line in lines]
     assert said.index("quiet") > said.index("other") > said.index(bad[1].run_id)
-    runner.execute(store, None, lines.append, watch=watch)
+    made.lines(watch=watch)
     assert len(asked) == 4  # no run remained
 
 
-def test_a_plan_without_that_check_watches_nothing(make_study, make_record, monkeypatch, tmp_path):
-    plan = make_plan(make_study(blocks=1, gates=Gates(foreign_load=None)))
-
-    def carry_out(store, _testbed, together, attempt, waited):
-        assert waited is None
-        record = make_record(plan, together[0], {}, attempt=attempt)
-        store.finish(store.begin(record.run_id, attempt), record, None)
-        return [record]
-
-    monkeypatch.setattr(runner, "carry_out", carry_out)
-    runner.execute(StudyStore.create(tmp_path, plan, {}), None, lambda _: None, watch=None)
-    runner.execute(StudyStore.create(tmp_path / "2", plan, {}), None, lambda _: None, watch=lambda _: 1 / 0)
+def test_a_plan_without_that_check_watches_nothing(execution):
+    made = execution(blocks=1, gates=Gates(foreign_load=None))
+    made.lines(watch=lambda _: 1 / 0)
+    assert set(made.waited.values()) == {None}

@@ -15,8 +15,7 @@ from meshtrial.compare.formats.latencies import (
     recorded,
 )
 from meshtrial.compare.formats.source import Format, Source, holding
-from meshtrial.load.files import Fields
-from meshtrial.load.gotime import parse_time_ns
+from meshtrial.load.files import Fields, parse_time_ns
 from meshtrial.load.recorded import Recorded
 from meshtrial.load.result import LoadSettings
 

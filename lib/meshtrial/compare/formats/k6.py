@@ -22,8 +22,7 @@ from meshtrial.compare.formats.latencies import (
     summary,
 )
 from meshtrial.compare.formats.source import Format, Source, several_runs
-from meshtrial.load.files import Fields, InputFileError
-from meshtrial.load.gotime import parse_time_ns
+from meshtrial.load.files import Fields, InputFileError, parse_time_ns
 from meshtrial.load.recorded import LONGEST_RUN_S, Recorded
 from meshtrial.load.result import LoadSettings
 

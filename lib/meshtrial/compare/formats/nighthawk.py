@@ -13,8 +13,7 @@ import re
 
 from meshtrial.compare.formats.latencies import Latencies, of_counts, recorded
 from meshtrial.compare.formats.source import Format, Source
-from meshtrial.load.files import Fields
-from meshtrial.load.gotime import parse_duration_s, parse_time_ns
+from meshtrial.load.files import Fields, parse_duration_s, parse_time_ns
 from meshtrial.load.recorded import Recorded
 from meshtrial.load.result import LoadSettings
 

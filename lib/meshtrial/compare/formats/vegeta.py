@@ -19,8 +19,7 @@ from meshtrial.compare.formats.latencies import (
     summary,
 )
 from meshtrial.compare.formats.source import Format, Source, beginning, few, holding, several_runs, with_line
-from meshtrial.load.files import InputFileError
-from meshtrial.load.gotime import parse_duration_s, parse_time_ns
+from meshtrial.load.files import InputFileError, parse_duration_s, parse_time_ns
 from meshtrial.load.recorded import Recorded
 from meshtrial.load.result import LoadSettings
 from meshtrial.typed import shortened

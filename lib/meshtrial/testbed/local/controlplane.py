@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from meshtrial import native
@@ -25,17 +24,6 @@ _PATIENCE_S = 2.0
 _PUSH_S = 60.0
 
 
-@dataclass(frozen=True)
-class Push:
-    """How one added endpoint reached the proxies."""
-
-    proxies: int  # proxies that were sent it
-    first_s: float  # until the first proxy acknowledged it
-    median_s: float  # until half of them did
-    last_s: float  # until all of them did
-    bytes: int  # sent to all of them together
-
-
 class ControlPlane:
     """The admin interface of ``xds-server``."""
 
@@ -50,8 +38,8 @@ class ControlPlane:
         """Return the control plane's counters."""
         return self.ask("/stats")
 
-    def wait_configured(self, check: Callable[[], None], timeout_s: float) -> Json:
-        """Wait until every proxy has acknowledged its first configuration; return the control plane's report.
+    def wait_configured(self, check: Callable[[], None], timeout_s: float) -> None:
+        """Wait until every proxy has acknowledged its first configuration.
 
         ``check`` is called in between and raises if waiting is pointless, for instance because a proxy has ended.
         """
@@ -60,7 +48,7 @@ class ControlPlane:
             report = self.ask(f"/converged?version=1&wait={_PATIENCE_S:g}s")
             check()
             if report["converged"]:
-                return report
+                return
             refused = self.stats()["last_nack"]
             if refused:
                 raise TestbedError(f"sidecar {refused['node']} refused its configuration: {refused['message']}")
@@ -74,8 +62,12 @@ class ControlPlane:
         """Apply a change; return when the control plane took it, in seconds since 1970 by this machine's clock."""
         return float(self.ask(path, "PUT", body)["taken_unix_s"])
 
-    def push(self, node: Json) -> Push:
-        """Add an endpoint and wait until every proxy concerned has acknowledged it."""
+    def push(self, node: Json) -> dict[str, float]:
+        """Add an endpoint and wait until every proxy concerned has acknowledged it; return how it reached them.
+
+        That is the number of ``proxies``, the seconds until the first, half and all of them had acknowledged it, and
+        the ``bytes`` sent to all of them together.
+        """
         before = int(self.stats()["bytes_pushed"])
         version = self.ask("/endpoints", "POST", node)["version"]
         report = self.ask(f"/converged?version={version}&wait={_PUSH_S:g}s")
@@ -83,9 +75,9 @@ class ControlPlane:
             raise TestbedError(
                 f"an added endpoint reached {report['acked']} of {report['awaited']} sidecars within {_PUSH_S:g} s"
             )
-        pushed = int(self.stats()["bytes_pushed"]) - before
-        first, median, last = (float(report[name] or 0.0) for name in ("first_s", "median_s", "converged_s"))
-        return Push(int(report["acked"]), first, median, last, pushed)
+        sent = {"proxies": int(report["acked"]), "bytes": int(self.stats()["bytes_pushed"]) - before}
+        times = {"first_s": "first_s", "median_s": "median_s", "last_s": "converged_s"}
+        return sent | {name: float(report[reported] or 0.0) for name, reported in times.items()}
 
 
 def start(fleet: Fleet, topology: Json, *more: str) -> tuple[ControlPlane, Path]:

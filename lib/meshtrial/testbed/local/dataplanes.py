@@ -21,14 +21,11 @@ from meshtrial.errors import UsageError
 from meshtrial.records.schema import Proof
 from meshtrial.testbed.base import Facts
 from meshtrial.testbed.local import nodeproxies, sidecar, systems, tiers, wire, xds
-from meshtrial.testbed.local.deployment import Prover, Spec, Started
-from meshtrial.testbed.local.features import FEATURES
+from meshtrial.testbed.local.deployment import DELAY, Prover, Spec, Started
 from meshtrial.testbed.local.fleet import RESTARTED_ROLES, Fleet, host_port, numbered
 from meshtrial.testbed.local.nodeproxies import LEAST_BYTES
 from meshtrial.testbed.local.proofs import counter_prover, direct_prover
 from meshtrial.testbed.local.sockets import Endpoint
-
-_DELAY = "delay-"
 
 
 def start_none(spec: Spec, fleet: Fleet) -> Started:
@@ -47,19 +44,14 @@ def start_relay(spec: Spec, fleet: Fleet) -> Started:
     fleet.note_version("delay-proxy")
     (app,) = spec.start_app(fleet)
     entry, admin = fleet.new_endpoint(), fleet.new_endpoint()
-    delay_us = requested_delay_us(spec.treatment.features)
     argv = (
-        *(str(native.find("delay-proxy")), "-delay", f"{delay_us}us"),
+        *(str(native.find("delay-proxy")), "-delay", f"{spec.delay_us}us"),
         *("-listen", host_port(entry), "-target", host_port(app), "-admin", host_port(admin)),
     )
     fleet.start("relay", "data plane", argv, [entry, admin])
-    prover = _relay_prover(spec, entry, admin, delay_us)
-    return Started(spec.target([entry]), [prover], facts=lambda: Facts(notes={"relay": _applied(admin)}))
-
-
-def requested_delay_us(features: tuple[str, ...]) -> int:
-    """Return the delay that a treatment's features request, in microseconds; 0 if none."""
-    return next((int(f.removeprefix(_DELAY).removesuffix("us")) for f in features if f.startswith(_DELAY)), 0)
+    return Started(
+        spec.target([entry]), [_relay_prover(spec, entry, admin)], facts=lambda: Facts(notes={"relay": _applied(admin)})
+    )
 
 
 def _applied(admin: Endpoint) -> Json:
@@ -67,7 +59,7 @@ def _applied(admin: Endpoint) -> Json:
     return applied
 
 
-def _relay_prover(spec: Spec, entry: Endpoint, admin: Endpoint, delay_us: int) -> Prover:
+def _relay_prover(spec: Spec, entry: Endpoint, admin: Endpoint) -> Prover:
     """Prove that requests pass the relay, and that it held each at least as long as requested."""
     seen = 0
 
@@ -80,11 +72,11 @@ def _relay_prover(spec: Spec, entry: Endpoint, admin: Endpoint, delay_us: int) -
         grown, seen = int(applied["count"]) - seen, int(applied["count"])
         passed = grown >= requests > 0
         proofs = [Proof("requests through the relay", phase, passed, f"at least {requests}", str(grown))]
-        if delay_us > 0:
+        if spec.delay_us:
             # The relay spins until the delay is over, so a mean below the delay means that it was not applied.
             mean_us = float(applied["mean_ns"]) / 1e3
-            expected = f"at least {delay_us} us"
-            proofs.append(Proof("delay added", phase, mean_us >= delay_us, expected, f"mean {mean_us:.1f} us"))
+            expected = f"at least {spec.delay_us} us"
+            proofs.append(Proof("delay added", phase, mean_us >= spec.delay_us, expected, f"mean {mean_us:.1f} us"))
         return proofs
 
     return prove
@@ -142,8 +134,8 @@ class DataPlane:
 _DATA_PLANES = {
     "none": DataPlane(start_none, tools=(), restarts=("app",)),
     # The relay itself is not restarted: that would reset the counters that prove its delay.
-    "relay": DataPlane(start_relay, (rf"{_DELAY}\d+us",), ("delay-proxy",), check_relay, ("app",)),
-    "sidecar": DataPlane(sidecar.start, (*FEATURES, *sidecar.ALONE), check=sidecar.check),
+    "relay": DataPlane(start_relay, (rf"{DELAY}\d+us",), ("delay-proxy",), check_relay, ("app",)),
+    "sidecar": DataPlane(sidecar.start, (*sidecar.FEATURES, *sidecar.ALONE), check=sidecar.check),
     "node-proxy": DataPlane(nodeproxies.start),
     "xds": DataPlane(
         xds.start,

@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
+from urllib.parse import urlsplit
 
-from meshtrial import native
+from meshtrial import native, waiting
 from meshtrial.design.load import Load
 from meshtrial.design.study import Treatment
 from meshtrial.design.system import System
 from meshtrial.errors import MeshtrialError, TestbedError
+from meshtrial.load import fortio
 from meshtrial.load.generators import GeneratorCall, GeneratorOutput, Target, publishable
 from meshtrial.load.propagation import ChangeTime
 from meshtrial.records.schema import ComponentUsage, Proof
@@ -23,6 +25,9 @@ from meshtrial.testbed.local.processes import Child, stop_all
 from meshtrial.testbed.local.sockets import Endpoint, free_ports
 from meshtrial.testbed.local.versions import Version
 
+DELAY = "delay-"  # begins the feature that adds a known delay, such as `delay-200us`
+IDLE = "idle connections"
+_OPEN_S = 60.0  # within which all of them must be open
 # Called with the phase, "before" or "after" the load, and the requests that were sent since "before".
 Prover = Callable[[str, int], Sequence[Proof]]
 
@@ -37,6 +42,12 @@ class Spec:
     options: Mapping[str, Any] = field(default_factory=dict)  # the study's parameters
     version: Version | None = None  # of the proxies; None for the default Envoy
     system: System | None = None  # what the application is, if it is a generated system
+
+    @property
+    def delay_us(self) -> int:
+        """The known delay that the treatment's features add, in microseconds; 0 if none."""
+        added = (name for name in self.treatment.features if name.startswith(DELAY))
+        return next((int(name.removeprefix(DELAY).removesuffix("us")) for name in added), 0)
 
     def start_app(self, fleet: Fleet, copy: int = 0, more: Sequence[str] = ()) -> tuple[Endpoint, ...]:
         """Start one copy of the application, numbered from 0; return its endpoint for each protocol of the load."""
@@ -88,79 +99,86 @@ class Started:
     provers: Sequence[Prover]
     changes: tuple[str, ...] = ()  # those of `design.changes` that `change` makes (True) or reverts (False)
     change: Callable[[str, bool], ChangeTime] = _unchangeable
-    background_change: Callable[[int], None] = _unchangeable  # makes a change that no request meets
+    background_change: Callable[[int], object] = _unchangeable  # makes a change that no request meets
     facts: Callable[[], Facts] = Facts  # called after the load
 
 
-class LocalDeployment:
+class LocalDeployment(Fleet):
     """The deployment of one run, built by ``start``. If that fails, all processes are stopped.
 
     The error then carries the output of the components as evidence.
     """
 
     def __init__(self, spec: Spec, start: Callable[[Spec, Fleet], Started]) -> None:
+        super().__init__(spec.version)
         self.spec = spec
-        self.fleet = Fleet(spec.version)
         self._trickle: Child | None = None
         try:
-            self.started = start(spec, self.fleet)
+            self._started = start(spec, self)
+            self._provers = [*self._started.provers, *self._open_idle()]
         except BaseException as error:
             if isinstance(error, MeshtrialError):
-                error.evidence = {**self.fleet.last_log_lines(), **error.evidence}
+                error.evidence = {**self.last_log_lines(), **error.evidence}
             self.close()
             raise
+
+    def _open_idle(self) -> list[Prover]:
+        """Open the load's idle connections, which a silent load generator keeps; return the proof that they are open.
+
+        It counts as load generator, and ends with the deployment.
+        """
+        call, number = fortio.idle(self.spec.load), self.spec.load.idle_connections
+        if call is None:
+            return []
+        self.note_version(call.program)
+        parts = urlsplit(self.target.url if "//" in self.target.url else f"//{self.target.url}")
+        at = str(parts.hostname), int(parts.port or 0)
+        holder = self.start(IDLE, "load generator", command(call, self.target), [])
+        if not waiting.until(lambda: self.connections_at(at) >= number or not holder.alive(), _OPEN_S, 0.05):
+            raise TestbedError(
+                f"{IDLE}: {self.connections_at(at)} of {number} were open after {_OPEN_S:g} s; raise the limit of open "
+                f"files (ulimit -n), or hold fewer: {holder.tail()}"
+            )
+
+        def prove(phase: str, _: int) -> list[Proof]:
+            held = self.connections_at(at)
+            return [Proof(IDLE, phase, held >= number, f"at least {number} open", f"{held} open")]
+
+        return [prove]
 
     @property
     def target(self) -> Target:
         """The addresses that the generators call."""
-        return self.started.target
-
-    @property
-    def versions(self) -> Mapping[str, str]:
-        """Versions of everything that takes part, by name."""
-        return self.fleet.versions
+        return self._started.target
 
     def prove(self, phase: str, requests: int) -> tuple[Proof, ...]:
         """Run every proof of the data plane; if a component has ended, return only that as the failed proof."""
-        if ended := self.fleet.ended(phase):
+        if ended := self.ended(phase):
             return ended
         try:
-            proofs = [proof for prover in self.started.provers for proof in prover(phase, requests)]
+            proofs = [proof for prover in self._provers for proof in prover(phase, requests)]
         except TestbedError:
-            if ended := self.fleet.ended(phase):
+            if ended := self.ended(phase):
                 return ended
             raise
-        fleet = self.fleet
-        return (*proofs, *fleet.prove_versions(phase), *fleet.ended(phase), *fleet.paused(phase))
-
-    def snapshot(self) -> Mapping[str, ComponentUsage]:
-        """Cumulative counters of every component."""
-        return self.fleet.snapshot()
-
-    def sample(self) -> Mapping[str, tuple[float, int | None]]:
-        """CPU seconds so far and resident bytes of every component."""
-        return self.fleet.sample()
-
-    def restart(self, part: str) -> tuple[Proof, ...]:
-        """Stop the processes of a part and start them again at the same addresses, one after another."""
-        return self.fleet.restart(part)
+        return (*proofs, *self.prove_versions(phase), *self.ended(phase), *self.paused(phase))
 
     def changes(self) -> tuple[str, ...]:
         """Names of the changes that its data plane supports under load."""
-        return self.started.changes
+        return self._started.changes
 
     def change(self, change: str, on: bool) -> ChangeTime:
         """Make a change to the data plane, or revert it."""
-        return self.started.change(change, on)
+        return self._started.change(change, on)
 
     def churn(self, number: int) -> None:
         """Make a background change, which no request meets."""
-        self.started.background_change(number)
+        self._started.background_change(number)
 
     def generate(self, calls: Sequence[GeneratorCall], folder: Path, timeout_s: float) -> tuple[GeneratorOutput, ...]:
         """Run the load generators and return their outputs; see :func:`run_generators`."""
         for program in dict.fromkeys(call.program for call in calls):
-            self.fleet.note_version(program)
+            self.note_version(program)
         return run_generators(calls, self.target, folder, timeout_s)
 
     def keep_warm(self, call: GeneratorCall | None) -> None:
@@ -170,22 +188,18 @@ class LocalDeployment:
             self._trickle = None
         if call is not None:
             argv = command(call, self.target)
-            self._trickle = Child(call.name, argv, self.fleet.folder / f"{call.name}.txt", self.fleet.folder)
+            self._trickle = Child(call.name, argv, self.folder / f"{call.name}.txt", self.folder)
 
     def facts(self) -> Facts:
         """Return the data plane's facts; empty if a process has ended, which the proofs then report."""
-        return Facts() if self.fleet.ended("after") else self.started.facts()
-
-    def collect_logs(self, folder: Path) -> None:
-        """Copy the components' logs."""
-        self.fleet.collect_logs(folder)
+        return Facts() if self.ended("after") else self._started.facts()
 
     def close(self) -> None:
         """Stop every process and remove the folder."""
         try:
             self.keep_warm(None)
         finally:
-            self.fleet.close()
+            super().close()
 
 
 def command(call: GeneratorCall, target: Target) -> tuple[str, ...]:

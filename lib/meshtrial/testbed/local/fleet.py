@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import itertools
 import json
+import re
 import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +22,7 @@ from meshtrial.envoy.bootstrap import Proxy
 from meshtrial.errors import TestbedError
 from meshtrial.records.schema import ComponentUsage, Proof
 from meshtrial.temporary import PrivateFolder
-from meshtrial.testbed.local import proc
+from meshtrial.testbed.local import proc, sockets
 from meshtrial.testbed.local.processes import Child, stop_all
 from meshtrial.testbed.local.sockets import Endpoint, free_ports, wait_listening
 from meshtrial.testbed.local.versions import Version, merged
@@ -35,13 +36,13 @@ _LONGEST_LOG = 1 << 20  # characters
 _END_S = 10.0  # enough for hundreds of sidecars
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class _Member:
     """A monitored process, with what is needed to start it again at the same addresses."""
 
     child: Child
     watched: proc.MonitoredProcess
-    listens: tuple[Endpoint, ...]
+    listens: Sequence[Endpoint]
     proxy: Proxy | None
 
 
@@ -126,8 +127,8 @@ class Fleet:
         self.children: list[Child] = []
         self.batches: list[Batch] = []
         self._version = version
+        self.watched: list[proc.MonitoredProcess] = []  # whose usage is read; the sidecars of a batch in groups
         self._members: list[_Member] = []
-        self._groups: list[proc.MonitoredProcess] = []  # of sidecars started in a batch
         self._closers: list[Callable[[], None]] = []
         # Each deployment has a random loopback network (127.x.y.0/24), so that two never compete for a port.
         self._network = f"127.{secrets.randbelow(200) + 20}.{secrets.randbelow(254) + 1}"
@@ -160,7 +161,8 @@ class Fleet:
         self.children.append(child)
         wait_listening(child, listens)
         watched = proc.MonitoredProcess(name, role, (child.pid,), threads_end)
-        self._members.append(_Member(child, watched, tuple(listens), proxy))
+        self.watched.append(watched)
+        self._members.append(_Member(child, watched, listens, proxy))
         return child
 
     def start_proxy(self, proxy: Proxy, role: str = "data plane") -> Child:
@@ -181,6 +183,14 @@ class Fleet:
         """Return the proxy that listens on an endpoint; None if another program does."""
         return next((member.proxy for member in self._members if endpoint in member.listens), None)
 
+    def connections_at(self, endpoint: Endpoint) -> int:
+        """Return how many are open there: by the proxy's own gauge, or by the kernel if there is no proxy."""
+        proxy = self.proxy_at(endpoint)
+        if proxy is None:
+            return sockets.established(endpoint)
+        gauge = "listener.{}_{}.downstream_cx_active".format(*endpoint)
+        return proxy.stats(f"^{re.escape(gauge)}$").get(gauge, 0)
+
     def start_fan_out(self, endpoints: Sequence[Endpoint]) -> Endpoint:
         """Start a proxy in front of several endpoints, which counts as load generator; return its address."""
         entry = self.new_endpoint()
@@ -195,9 +205,8 @@ class Fleet:
         batch.wait_started(timeout_s)
         pids = iter(batch.pids)
         for component, names in groups.items():
-            self._groups.append(
-                proc.MonitoredProcess(component, "data plane", tuple(itertools.islice(pids, len(names))))
-            )
+            own = tuple(itertools.islice(pids, len(names)))
+            self.watched.append(proc.MonitoredProcess(component, "data plane", own))
         return batch
 
     def note_version(self, binary: str) -> None:
@@ -212,11 +221,6 @@ class Fleet:
     def child(self, name: str) -> Child:
         """Return a component's process."""
         return next(child for child in self.children if child.name == name)
-
-    @property
-    def watched(self) -> Sequence[proc.MonitoredProcess]:
-        """The components whose usage is read, with their processes."""
-        return (*(member.watched for member in self._members), *self._groups)
 
     def snapshot(self) -> Mapping[str, ComponentUsage]:
         """Return cumulative counters of every component; memory is measured from the second reading on."""
@@ -241,24 +245,18 @@ class Fleet:
         Raise TestbedError if the part has no process here, or one does not start again.
         """
         role = RESTARTED_ROLES.get(part)
-        members = [number for number, member in enumerate(self._members) if member.watched.role == role]
+        members = [member for member in self._members if member.watched.role == role]
         if not members:
             raise TestbedError(f"there is no process of {part} to restart")
         return tuple(map(self._restart, members))
 
-    def _restart(self, number: int) -> Proof:
-
-        member = self._members[number]
-        old, before = member.child, member.watched
+    def _restart(self, member: _Member) -> Proof:
+        old, watched = member.child, member.watched
         cpu_s, switches = old.end()
-        new = self.children[self.children.index(old)] = old.again()
-        watched = dataclasses.replace(
-            before,
-            pids=(new.pid,),
-            ended_cpu_s=before.ended_cpu_s + cpu_s,
-            ended_switches=before.ended_switches + switches,
-        )
-        self._members[number] = dataclasses.replace(member, child=new, watched=watched)
+        new = member.child = self.children[self.children.index(old)] = old.again()
+        watched.pids = (new.pid,)
+        watched.ended_cpu_s += cpu_s
+        watched.ended_switches += switches
         if member.proxy is not None:
             member.proxy.starts += 1
         wait_listening(new, member.listens)

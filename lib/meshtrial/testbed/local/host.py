@@ -19,6 +19,7 @@ import socket
 import statistics
 import threading
 import time
+import timeit
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -52,35 +53,22 @@ def require() -> None:
 
 def describe() -> dict[str, Any]:
     """Return CPU, cores, memory, kernel, governors, virtualisation and Python version, for the record."""
+    names = {"driver": "current_driver", "governor": "current_governor_ro"}
+    drivers = {label: _read(f"/sys/devices/system/cpu/cpuidle/{name}") for label, name in names.items()}
     return {
-        "cpu_model": _cpu_field("model name"),
+        "cpu_model": proc.field("/proc/cpuinfo", "model name") or "not reported",
         "cpus": os.cpu_count(),
         "cpus_allowed": len(os.sched_getaffinity(0)),
         "cpu_governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") or "not reported",
-        "cpu_idle": _idle_driver() or "not reported",
+        "cpu_idle": ", ".join(f"{label} {value}" for label, value in drivers.items() if value) or "not reported",
         "halt_polling_ns": int(_read("/sys/module/haltpoll/parameters/guest_halt_poll_ns") or 0),
-        "hypervisor": "hypervisor" in _cpu_field("flags").split(),
+        "hypervisor": "hypervisor" in proc.field("/proc/cpuinfo", "flags").split(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "kernel": platform.release(),
         "system": _os_name(),
         "python": platform.python_version(),
         "machine": platform.machine(),
     }
-
-
-def _cpu_field(name: str) -> str:
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith(name):
-                return line.partition(":")[2].strip()
-    return "not reported"
-
-
-def _idle_driver() -> str:
-    folder = "/sys/devices/system/cpu/cpuidle"
-    names = {"driver": "current_driver", "governor": "current_governor_ro"}
-    drivers = {label: _read(f"{folder}/{name}") for label, name in names.items()}
-    return ", ".join(f"{label} {value}" for label, value in drivers.items() if value)
 
 
 def _os_name() -> str:
@@ -118,17 +106,11 @@ def sample() -> dict[str, float]:
     return {
         **idle,
         "wakeup_s": statistics.median(late),
-        "spin_s": statistics.median(_work_s() for _ in range(5)),
+        "spin_s": statistics.median(timeit.repeat(lambda: hashlib.sha256(_WORK).digest(), number=1, repeat=5)),
         "memory_latency_s": _memory_latency_s(),
         "loopback_s": _loopback_s(),
         **({} if unfragmented is None else {"free_huge_pages": unfragmented}),
     }
-
-
-def _work_s() -> float:
-    began = time.perf_counter()
-    hashlib.sha256(_WORK).digest()
-    return time.perf_counter() - began
 
 
 class Chain:
@@ -267,9 +249,10 @@ class Resources:
 def available() -> Resources:
     """Return what this machine has available now."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allocated = _numbers("/proc/sys/fs/file-nr")  # in use, unused, the most
     return Resources(
         files_per_process=None if soft == resource.RLIM_INFINITY else soft,
-        files=_available_files(),
+        files=allocated[2] - allocated[0] if len(allocated) == 3 else None,
         threads=_least(
             _available_user_threads(),
             _available_kernel_threads(),
@@ -291,11 +274,6 @@ def _numbers(path: str) -> list[int]:
     with suppress(OSError, ValueError):
         return [int(field) for field in Path(path).read_text().split()]
     return []
-
-
-def _available_files() -> int | None:
-    used = _numbers("/proc/sys/fs/file-nr")
-    return used[2] - used[0] if len(used) == 3 else None
 
 
 def _available_kernel_threads() -> int | None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from meshtrial.envoy import bootstrap as envoy
 from meshtrial.envoy.bootstrap import Proxy
-from meshtrial.records.schema import Proof
 from meshtrial.testbed.local.deployment import Prover, Spec, Started
 from meshtrial.testbed.local.fleet import Fleet, host_port
-from meshtrial.testbed.local.proofs import Keys, connections_prover, counter_prover, make_keys, prove_mtls
+from meshtrial.testbed.local.proofs import connections_prover, counter_prover, make_keys, prove_mtls
 from meshtrial.testbed.local.sockets import Endpoint
 
 # The fewest bytes that a request takes on the wire. fortio's GET is longer than 60 bytes of text. In HTTP/2 repeated
@@ -18,36 +16,14 @@ from meshtrial.testbed.local.sockets import Endpoint
 LEAST_BYTES = {"http1": 60, "h2": 10, "grpc": 24, "sse": 60, "grpc-stream": 24}
 
 
-@dataclass(frozen=True)
-class Tunnel:
-    """The two proxies, and the address of the tunnel between them."""
-
-    client: Proxy
-    server: Proxy
-    keys: Keys
-    at: Endpoint
-    names: tuple[str, ...]  # of the server's clusters
-
-    def prove_mtls(self, phase: str, _: int) -> list[Proof]:
-        """Prove mutual TLS of the tunnel."""
-        return prove_mtls(self.keys, self.at, phase)
-
-    def bytes_prover(self, per_request: int) -> Prover:
-        """Prove that at least this many bytes per request entered and left the tunnel, which none bypasses unseen."""
-        counters = {
-            "bytes into the tunnel": ([self.client], ["cluster.tunnel.upstream_cx_tx_bytes_total"]),
-            "bytes out of the tunnel": (
-                [self.server],
-                [f"cluster.{name}.upstream_cx_tx_bytes_total" for name in self.names],
-            ),
-        }
-        return counter_prover(counters, per_request)
-
-
-def start_tunnel(fleet: Fleet, backends: Mapping[str, tuple[Endpoint, Sequence[Endpoint]]]) -> Tunnel:
+def start_tunnel(
+    fleet: Fleet, backends: Mapping[str, tuple[Endpoint, Sequence[Endpoint]]], per_request: int
+) -> tuple[Proxy, Prover, Prover]:
     """Start the node proxies; ``backends`` gives by name the address that is called and those behind the tunnel.
 
-    Several addresses of one name are balanced by connection, because this architecture carries bytes.
+    Several addresses of one name are balanced by connection, because this architecture carries bytes. Return the
+    server's proxy, the proof of mutual TLS, and the proof that at least ``per_request`` bytes for every request entered
+    and left the tunnel, which none bypasses unseen.
     """
     keys, tunnel = make_keys(fleet), fleet.new_endpoint()
     server = Proxy("server node proxy", fleet.new_endpoint())
@@ -64,7 +40,11 @@ def start_tunnel(fleet: Fleet, backends: Mapping[str, tuple[Endpoint, Sequence[E
         client.listeners.append(envoy.listener(f"to-{name}", *entry, [tunnel_start]))
     fleet.start_proxy(server)
     fleet.start_proxy(client)
-    return Tunnel(client, server, keys, tunnel, tuple(backends))
+    counters = {
+        "bytes into the tunnel": ([client], ["cluster.tunnel.upstream_cx_tx_bytes_total"]),
+        "bytes out of the tunnel": ([server], [f"cluster.{name}.upstream_cx_tx_bytes_total" for name in backends]),
+    }
+    return server, lambda phase, _: prove_mtls(keys, tunnel, phase), counter_prover(counters, per_request)
 
 
 def start(spec: Spec, fleet: Fleet) -> Started:
@@ -72,10 +52,8 @@ def start(spec: Spec, fleet: Fleet) -> Started:
     copies = spec.start_apps(fleet)
     names = ("app", "app-grpc")[: len(copies[0])]
     entries = [fleet.new_endpoint() for _ in names]
-    tunnel = start_tunnel(fleet, dict(zip(names, zip(entries, zip(*copies, strict=True), strict=True), strict=True)))
-    provers: list[Prover] = [tunnel.prove_mtls]
-    if len(copies) > 1:
-        provers.append(connections_prover(tunnel.server, names[0]))
     least = LEAST_BYTES | {"tcp": spec.load.payload_bytes or LEAST_BYTES["http1"]}
-    provers.append(tunnel.bytes_prover(min(least[protocol] for protocol in spec.load.protocols)))
-    return Started(spec.target(entries), provers)
+    backends = dict(zip(names, zip(entries, zip(*copies, strict=True), strict=True), strict=True))
+    server, mtls, carried = start_tunnel(fleet, backends, min(least[protocol] for protocol in spec.load.protocols))
+    connections = [connections_prover(server, names[0])] if len(copies) > 1 else []
+    return Started(spec.target(entries), [mtls, *connections, carried])

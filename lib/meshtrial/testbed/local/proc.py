@@ -4,19 +4,26 @@ CPU comes from the scheduler's nanosecond counters of every thread, one small fi
 are read in a fraction of a second. The counters of a thread vanish when it ends; components whose threads end are read
 from the process-wide tick counter instead. Reading the proportional set size makes the kernel walk a process's memory
 (about 2 ms each), so of many similar processes only a sample is read.
+
+The CPU use of other programs is right for those of all users, even if /proc hides other users' processes (proc(5),
+``hidepid``) or they run in another container; only their names are then unknown. A process that has ended counts as its
+parent's once the parent has waited for it, so programs that start many short processes are found too.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
+
 from meshtrial.records.schema import ComponentUsage
-from meshtrial.testbed.base import MachineUse
+from meshtrial.testbed.base import MachineUse, Others, Program
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGESIZE")
@@ -24,9 +31,12 @@ _PAGE = os.sysconf("SC_PAGESIZE")
 _IDLE, _IOWAIT, _STEAL, _FIELDS = 3, 4, 7, 8
 # Processes of one component whose memory is read at most.
 _SAMPLED = 25
+_NAMED = 3  # other programs
+# A snapshot older than this multiple of the requested time is replaced before use.
+_LONGEST = 3
 
 
-@dataclass(frozen=True)
+@dataclass
 class MonitoredProcess:
     """A component whose usage is read; ``ended_*`` is the usage of its processes that have ended."""
 
@@ -122,13 +132,19 @@ def _switches(status: str) -> int:
     return sum(int(line.split()[1]) for line in status.splitlines() if "ctxt_switches" in line)
 
 
-def _kib(path: str, name: str) -> int | None:
-    """Return a field given in KiB as bytes; None if it cannot be read."""
-    with suppress(OSError, ValueError, IndexError):
+def field(path: str, name: str) -> str:
+    """Return the value of the first line ``name: value`` of a file; empty if there is none, or it cannot be read."""
+    with suppress(OSError):
         for line in Path(path).read_text().splitlines():
-            if line.startswith(f"{name}:"):
-                return int(line.split()[1]) * 1024
-    return None
+            key, _, value = line.partition(":")
+            if key.strip() == name:
+                return value.strip()
+    return ""
+
+
+def _kib(path: str, name: str) -> int | None:
+    value = field(path, name)
+    return int(value.split()[0]) * 1024 if value else None
 
 
 def cpu_times(root: Path = Path("/proc")) -> list[int]:
@@ -161,3 +177,127 @@ class MachineMeter:
             total_s=total / _TICKS,
             own_s=self._own_s - own_s,
         )
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process and its CPU time so far, in ticks."""
+
+    name: str
+    parent: int
+    started: int
+    ticks: int  # by itself
+    ended: int  # by children that ended and were waited for
+
+
+@dataclass(frozen=True)
+class LoadSnapshot:
+    """The counters of all cores and of every visible process at one moment."""
+
+    at_s: float  # of the monotonic clock, which all processes of a machine share
+    own: int  # the process that, with its descendants, is the study
+    cpu: list[int]  # in the order of :func:`cpu_times`
+    processes: Mapping[int, Process]
+
+    @classmethod
+    def now(cls, root: Path = Path("/proc")) -> LoadSnapshot:
+        """Read the counters; OSError without /proc."""
+        processes = {}
+        for entry in root.iterdir():
+            # A process may end while it is read.
+            with suppress(OSError, ValueError, IndexError):
+                if entry.name.isdigit():
+                    processes[int(entry.name)] = _process((entry / "stat").read_text())
+        return cls(time.monotonic(), os.getpid(), cpu_times(root), processes)
+
+    def write(self, path: Path) -> None:
+        """Write the snapshot to a file, from which another process of the study begins its watch."""
+        path.write_bytes(msgspec.json.encode(self))
+
+    @classmethod
+    def read(cls, path: Path) -> LoadSnapshot:
+        """Read the snapshot that another process of the study has written."""
+        return msgspec.json.decode(path.read_bytes(), type=cls)
+
+
+def _process(stat: str) -> Process:
+    # The name is in brackets and may itself contain brackets and spaces.
+    head, _, rest = stat.rpartition(")")
+    fields = rest.split()
+    ticks, ended = (sum(map(int, fields[first : first + 2])) for first in (11, 13))
+    return Process(head.partition("(")[2], int(fields[1]), int(fields[19]), ticks, ended)
+
+
+class Watch:
+    """Watches other programs; each call returns what they used since the previous call (or since construction)."""
+
+    def __init__(
+        self,
+        begun: LoadSnapshot | None = None,
+        read: Callable[[], LoadSnapshot] = LoadSnapshot.now,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._read, self._clock, self._sleep = read, clock, sleep
+        self._before = begun or read()
+
+    def __call__(self, seconds: float) -> Others:
+        """Return the use of other programs over at least ``seconds``, and not much longer."""
+        own = self._before.own
+        if self._clock() - self._before.at_s > _LONGEST * seconds:
+            self._before = replace(self._read(), own=own)
+        self._sleep(max(0.0, self._before.at_s + seconds - self._clock()))
+        before, self._before = self._before, replace(self._read(), own=own)
+        return between(before, self._before)
+
+
+def between(before: LoadSnapshot, after: LoadSnapshot) -> Others:
+    """Return the use of other programs between two snapshots, as shares of the time of all cores."""
+    used = MachineMeter(iter((before.cpu, after.cpu)).__next__).used()
+    if used is None or not used.total_s:
+        return Others(0.0)
+    total = used.total_s * _TICKS
+    spent, ended = _spent(before, after)
+    own = _family(after, before.own)
+    others = max(0.0, (used.programs_s or 0.0) * _TICKS - sum(spent[pid] + ended[pid] for pid in own))
+    foreign = spent.keys() - own
+    # A process that adopts an orphan is charged with the orphan's whole life when it ends, so limit the CPU time of
+    # ended processes to what is not explained otherwise.
+    rest = max(0.0, others - sum(spent[pid] for pid in foreign))
+    seen = sorted(((min(spent[pid] + min(ended[pid], rest), others), pid) for pid in foreign), reverse=True)
+    busiest = (Program(after.processes[pid].name, pid, ticks / total) for ticks, pid in seen[:_NAMED] if ticks)
+    return Others(others / total, tuple(busiest), max(0.0, others - sum(ticks for ticks, _ in seen)) / total)
+
+
+def _spent(before: LoadSnapshot, after: LoadSnapshot) -> tuple[dict[int, int], dict[int, int]]:
+    """Return ticks since ``before`` of every present process: by itself, and by children that have ended."""
+    # A process id may belong to another process now.
+    started = {pid: process.started for pid, process in after.processes.items()}
+    remaining = {pid for pid, process in before.processes.items() if process.started == started.get(pid)}
+    # The earlier use of an ended process now counts as use by children of its nearest living ancestor.
+    inherited: Counter[int] = Counter()
+    gone = before.processes.keys() - remaining
+    for pid in gone:
+        ancestors = [pid]
+        while (parent := before.processes[ancestors[-1]].parent) in gone and parent not in ancestors:
+            ancestors.append(parent)
+        inherited[parent] += before.processes[pid].ticks + before.processes[pid].ended
+    spent, ended = {}, {}
+    for pid, now in after.processes.items():
+        was = before.processes[pid] if pid in remaining else replace(now, ticks=0, ended=0)
+        spent[pid] = max(0, now.ticks - was.ticks)
+        ended[pid] = max(0, now.ended - was.ended - inherited[pid])
+    return spent, ended
+
+
+def _family(snapshot: LoadSnapshot, pid: int) -> set[int]:
+    """Return the present ones of a process and all its descendants."""
+    children: dict[int, list[int]] = {}
+    for child, process in snapshot.processes.items():
+        children.setdefault(process.parent, []).append(child)
+    family, waiting = set[int](), [pid]
+    while waiting:
+        if (member := waiting.pop()) not in family:
+            family.add(member)
+            waiting += children.get(member, [])
+    return family & snapshot.processes.keys()

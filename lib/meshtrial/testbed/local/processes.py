@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import functools
 import operator
 import os
 import re
@@ -68,7 +69,8 @@ class Child:
                 cwd=self._cwd,
                 env=network.environment(),
                 start_new_session=True,
-                preexec_fn=_die_with_parent,  # calls only prctl, which is safe after fork
+                # Only this call is made between fork and exec, where little is safe.
+                preexec_fn=functools.partial(_LIBC.prctl, _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0),
             )
         with _LOCK:
             _LIVE.add(self)
@@ -133,17 +135,17 @@ class Child:
         stop_all([self])
         return cpu_s, switches
 
-    def tail(self, lines: int = 3) -> str:
+    def tail(self) -> str:
         """Return the last lines of its output, for a message."""
-        return _joined(self._output()[-lines:])
+        return _last_lines(self.output().strip().splitlines())
 
-    def why(self, lines: int = 3) -> str:
+    def why(self) -> str:
         """Return the last lines of its output that are marked as errors, or else its last lines.
 
         Envoy prints a whole configuration after an error found in it, so its last line is often a closing bracket.
         """
-        output = self._output()
-        return _joined(([line for line in output if _ERROR.search(line)] or output)[-lines:])
+        output = self.output().strip().splitlines()
+        return _last_lines([line for line in output if _ERROR.search(line)] or output)
 
     def output(self) -> str:
         """Return its output so far, with its working folder written as ``.`` so that records name no machine."""
@@ -153,16 +155,13 @@ class Child:
             return ""
         return text if self._cwd is None else text.replace(str(self._cwd), ".")
 
-    def _output(self) -> list[str]:
-        return self.output().strip().splitlines()
-
     def stop(self, grace_s: float = 2.0) -> None:
         """Send SIGTERM to its process group, SIGKILL after ``grace_s``, and reap it."""
         stop_all([self], grace_s)
 
 
-def _joined(lines: Sequence[str]) -> str:
-    return " | ".join(line[:_LONGEST_LINE] for line in lines) or "(no output)"
+def _last_lines(lines: Sequence[str]) -> str:
+    return " | ".join(line[:_LONGEST_LINE] for line in lines[-3:]) or "(no output)"
 
 
 def stop_all(children: Sequence[Child], grace_s: float = 2.0) -> None:
@@ -185,10 +184,6 @@ def _signal_group(child: Child, number: signal.Signals, even_if_reaped: bool = F
         return
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, number)
-
-
-def _die_with_parent() -> None:
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 @atexit.register

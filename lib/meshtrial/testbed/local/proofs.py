@@ -21,6 +21,7 @@ from meshtrial.testbed.local.sockets import Endpoint
 WRITTEN_S = 6.0  # within which anything that is written with a delay must appear
 # Consecutive requests that show a policy: random choice between two copies alternates by chance once in 32,768 cases.
 _TURNS = 16
+Counters = Mapping[tuple[str, str], int]  # by (name, who counts)
 
 
 @dataclass(frozen=True)
@@ -59,19 +60,18 @@ def prove_mtls(keys: Keys, endpoint: Endpoint, phase: str) -> list[Proof]:
     right = wire.speak_h2(*endpoint, keys.client)
     expected = keys.server.spiffe
     accepted = right.accepted and right.peer == expected
-    proofs = [Proof("peer certificate", phase, accepted, expected, right.peer or right.detail)]
     # The foreign client trusts our authority, so that only the server can refuse the connection.
     foreign = replace(keys.foreign, authority=keys.client.authority)
-    attempts: dict[str, Callable[[], wire.Answer]] = {
-        "plaintext refused": lambda: wire.speak_h2(*endpoint),
-        "no certificate refused": lambda: wire.speak_h2(*endpoint, keys.client, present=False),
-        "wrong identity refused": lambda: wire.speak_h2(*endpoint, keys.stranger),
-        "foreign authority refused": lambda: wire.speak_h2(*endpoint, foreign),
+    wrong = {
+        "plaintext refused": wire.speak_h2(*endpoint),
+        "no certificate refused": wire.speak_h2(*endpoint, keys.client, present=False),
+        "wrong identity refused": wire.speak_h2(*endpoint, keys.stranger),
+        "foreign authority refused": wire.speak_h2(*endpoint, foreign),
     }
-    for name, attempt in attempts.items():
-        answer = attempt()
-        proofs.append(Proof(name, phase, not answer.accepted, "refused", answer.detail))
-    return proofs
+    return [
+        Proof("peer certificate", phase, accepted, expected, right.peer or right.detail),
+        *(Proof(name, phase, not answer.accepted, "refused", answer.detail) for name, answer in wrong.items()),
+    ]
 
 
 def carried(server: Proxy) -> int:
@@ -82,25 +82,42 @@ def carried(server: Proxy) -> int:
 def counter_prover(counters: Mapping[str, tuple[Sequence[Proxy], Sequence[str]]], per_request: int) -> Prover:
     """Prove that counters, summed over proxies and names, grow by at least ``per_request`` for every request."""
 
-    def counts() -> dict[tuple[str, str], int]:
+    def counts() -> Counters:
         counted: dict[tuple[str, str], int] = {}
         for name, (proxies, summed) in counters.items():
             pattern = f"^({'|'.join(map(re.escape, summed))})$"
-            # The counters of a restarted proxy begin at zero.
-            counted |= {(name, f"{p.name} {p.starts}"): sum(p.stats(pattern).values()) for p in proxies}
+            counted |= {(name, numbered_start(p)): sum(p.stats(pattern).values()) for p in proxies}
         return counted
 
     return growth_prover(counts, lambda requests: dict.fromkeys(counters, per_request * requests))
 
 
-def growth_prover(
-    counts: Callable[[], Mapping[tuple[str, str], int]],
-    expected: Callable[[int], Mapping[str, int]],
-    settle_s: float = 0.0,
-) -> Prover:
-    """Prove that counters grow by at least ``expected(requests)``, within ``settle_s`` of the end of the load.
+def numbered_start(proxy: Proxy) -> str:
+    """Return a proxy's name with the number of its start, with which its counters begin at zero."""
+    return f"{proxy.name} {proxy.starts}"
 
-    ``counts`` returns counters by (name, who counts); those of one name are summed.
+
+def growth_prover(
+    counts: Callable[[], Counters], expected: Callable[[int], Mapping[str, int]], settle_s: float = 0.0
+) -> Prover:
+    """Prove that counters grow by at least ``expected(requests)``; counters of one name are summed."""
+
+    def judge(growth: Counters, phase: str, requests: int) -> list[Proof]:
+        proofs = []
+        for name, least in expected(requests).items():
+            grown = sum(value for (counted, _), value in growth.items() if counted == name)
+            proofs.append(Proof(name, phase, grown >= least > 0, f"at least {least}", str(grown)))
+        return proofs
+
+    return before_and_after(counts, judge, settle_s)
+
+
+def before_and_after(
+    counts: Callable[[], Counters], judge: Callable[[Counters, str, int], list[Proof]], settle_s: float = 0.0
+) -> Prover:
+    """Prove something by the growth of counters during the load, within ``settle_s`` of its end.
+
+    ``judge`` gets the growth, the phase and the requests sent.
     """
     before: dict[tuple[str, str], int] = {}
 
@@ -108,20 +125,11 @@ def growth_prover(
         if phase == "before":
             before.update(counts())
             return []
-        least = expected(requests)
 
-        def grown() -> dict[str, int]:
-            growth = dict.fromkeys(least, 0)
-            for (name, counter), value in counts().items():
-                if name in growth:
-                    growth[name] += value - before.get((name, counter), 0)
-            return growth
+        def proofs() -> list[Proof]:
+            return judge({key: value - before.get(key, 0) for key, value in counts().items()}, phase, requests)
 
-        growth = waiting.until(grown, settle_s, 0.2, lambda growth: all(growth[name] >= least[name] for name in least))
-        return [
-            Proof(name, phase, growth[name] >= number > 0, f"at least {number}", str(growth[name]))
-            for name, number in least.items()
-        ]
+        return waiting.until(proofs, settle_s, 0.2, lambda proofs: all(proof.passed for proof in proofs))
 
     return prove
 
@@ -133,7 +141,9 @@ def direct_prover(spec: Spec, fleet: Fleet, component: str, endpoints: Sequence[
         proofs = [prove_app_listens(fleet, component, "no proxy in the path", "at the target", endpoints, phase)]
         if not spec.load.only_grpc and spec.load.protocol != "tcp":
             answer = wire.http_get(*endpoints[0], spec.app.path)
-            traces = _proxy_traces(answer)
+            # Headers that reveal a proxy.
+            traces = sorted({"via", "x-envoy-upstream-service-time"}.intersection(answer.headers))
+            traces += ["server: envoy"] if answer.headers.get("server", "").lower() == "envoy" else []
             passed = answer.status == 200 and not traces
             seen = ", ".join(traces) or answer.detail
             proofs.append(Proof("no proxy headers", phase, passed, "HTTP 200 without a proxy's headers", seen))
@@ -151,28 +161,18 @@ def prove_app_listens(
     return Proof(name, phase, owned, f"the app itself listens {where}", observed)
 
 
-def _proxy_traces(answer: wire.HttpAnswer) -> list[str]:
-    """Return the headers of an answer that reveal a proxy."""
-    traces = sorted(set(answer.headers) & {"via", "x-envoy-upstream-service-time"})
-    return [*traces, "server: envoy"] if answer.headers.get("server", "").lower() == "envoy" else traces
-
-
 def share_prover(servers: Sequence[Proxy]) -> Prover:
     """Prove that each copy's sidecar receives at least half of an equal share of the requests."""
-    before: dict[tuple[str, int], int] = {}
 
-    def prove(phase: str, requests: int) -> list[Proof]:
-        counts = {(server.name, server.starts): carried(server) for server in servers}
-        if phase == "before":
-            before.update(counts)
-            return []
-        grown = [counts[start] - before.get(start, 0) for start in counts]
+    def judge(growth: Counters, phase: str, requests: int) -> list[Proof]:
         least = requests // (2 * len(servers))
-        shares = ", ".join(map(str, grown))
+        passed = min(growth.values()) >= least > 0
         expected = f"at least {least} through each of {len(servers)}"
-        return [Proof("each copy has its share", phase, min(grown) >= least > 0, expected, shares)]
+        return [Proof("each copy has its share", phase, passed, expected, ", ".join(map(str, growth.values())))]
 
-    return prove
+    return before_and_after(
+        lambda: {("requests", numbered_start(server)): carried(server) for server in servers}, judge
+    )
 
 
 def turns_prover(servers: Sequence[Proxy], ask: Callable[[], object], *, in_turn: bool) -> Prover:

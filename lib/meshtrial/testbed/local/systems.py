@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 
 from meshtrial import native
 from meshtrial.design.load import Load
@@ -24,7 +24,7 @@ from meshtrial.envoy.bootstrap import Json, Proxy
 from meshtrial.errors import UsageError
 from meshtrial.records.schema import Proof
 from meshtrial.testbed.local import wire
-from meshtrial.testbed.local.deployment import Prover, Spec, Started
+from meshtrial.testbed.local.deployment import DELAY, Prover, Spec, Started
 from meshtrial.testbed.local.fleet import Fleet, host_port
 from meshtrial.testbed.local.nodeproxies import LEAST_BYTES, start_tunnel
 from meshtrial.testbed.local.proofs import (
@@ -37,15 +37,9 @@ from meshtrial.testbed.local.proofs import (
 )
 from meshtrial.testbed.local.sockets import Endpoint, wait_listening
 
-DELAY = "delay-"  # holds each call of one hop, the last of the path: a negative control of predictions
 _FEATURES = {"none": ((),), "sidecar": ((), ("mtls",)), "node-proxy": ((),)}
 _START_S = 60.0
 _SETTLE_S = 5.0  # for calls that are made after the answer
-
-
-def delay_us(treatment: Treatment) -> int:
-    """Return the delay that a treatment hides in one hop, in microseconds; 0 if none."""
-    return next((int(f.removeprefix(DELAY).removesuffix("us")) for f in treatment.features if f.startswith(DELAY)), 0)
 
 
 def check_treatment(treatment: Treatment) -> None:
@@ -70,75 +64,47 @@ def check(treatment: Treatment, load: Load) -> None:
         )
 
 
-@dataclass
-class Handler:
-    """A service's work for a request: steps of calls that are made at once, and calls after the answer."""
-
-    steps: list[list[Call]] = field(default_factory=list)
-    afterwards: list[Call] = field(default_factory=list)
-
-
-def handlers(system: System) -> dict[str, Handler]:
-    """Return what each called service does; its calls that no path contains are made after its answer."""
-    (path,) = system.paths.values()
-    made = {call.callee: Handler() for call in system.calls}
-    _add_steps(made, path[1:], system)
-    awaited = set(calls_of(path))
-    for call in system.calls:
-        if call.pair not in awaited:
-            made[call.caller].afterwards.append(call)
-    return made
-
-
-def _add_steps(made: Mapping[str, Handler], path: Sequence[Step], system: System) -> None:
-    """Add a path's steps to those who make them; every branch of a parallel step begins with a call of one caller."""
-    for step in path:
-        if isinstance(step, CallStep):
-            made[step.caller].steps.append([system.by_pair[step.pair]])
-            continue
-        first = [system.by_pair[next(calls_of(branch))] for branch in step.branches]
-        made[first[0].caller].steps.append(first)
-        for branch in step.branches:
-            _add_steps(made, branch[1:], system)
-
-
 def every(system: System, call: Call) -> int:
     """Return n where a call is made for every n-th request of its caller."""
     rate = next(one.rps for one in system.calls if one.callee == call.caller)
     return round(rate / call.rps)
 
 
-@dataclass(frozen=True)
-class Wiring:
-    """Where a system's services listen, and which address a caller uses for each of its calls, by callee."""
+def services(system: System, apps: Mapping[str, Endpoint], called: Mapping[str, Endpoint], delay_us: int) -> list[Json]:
+    """Return the services in the form that ``call-tree`` reads; the delay is in the last hop of the path.
 
-    system: System
-    apps: Mapping[str, Endpoint]
-    called: Mapping[str, Endpoint]
+    ``apps`` and ``called`` are by service: where it listens, and the address that its callers use. A step is the calls
+    that are made at once. Calls that no path contains are made after the answer.
+    """
+    (path,) = system.paths.values()
+    awaited = [*calls_of(path)]
+    made: dict[str, Json] = {
+        name: {"name": name, "listen": host_port(at), "steps": [], "afterwards": []} for name, at in apps.items()
+    }
 
-    @property
-    def first(self) -> Call:
-        """The load generator's call."""
-        return self.system.calls[0]
+    def asked(pair: tuple[str, str]) -> Json:
+        call = system.by_pair[pair]
+        return {
+            "url": f"http://{host_port(called[call.callee])}/",
+            "connections": call.connections,
+            "every": every(system, call),
+            "delay_us": delay_us if pair == awaited[-1] else 0,
+        }
 
-    def services(self, delay_us: int) -> list[Json]:
-        """Return the services in the form that ``call-tree`` reads; the delay is in the last hop of the path."""
-        (path,) = self.system.paths.values()
-        *_, slow = calls_of(path)
+    def add_steps(path: Sequence[Step]) -> None:
+        for step in path:
+            # Every branch of a parallel step begins with a call of one caller.
+            branches: Sequence[Sequence[Step]] = [[step]] if isinstance(step, CallStep) else step.branches
+            pairs = [next(calls_of(branch)) for branch in branches]
+            made[pairs[0][0]]["steps"].append([asked(pair) for pair in pairs])
+            for branch in branches:
+                add_steps(branch[1:])
 
-        def one(call: Call) -> Json:
-            asked = {"url": f"http://{host_port(self.called[call.callee])}/", "connections": call.connections}
-            return asked | {"every": every(self.system, call), "delay_us": delay_us if call.pair == slow else 0}
-
-        return [
-            {
-                "name": name,
-                "listen": host_port(self.apps[name]),
-                "steps": [[one(call) for call in step] for step in handler.steps],
-                "afterwards": [one(call) for call in handler.afterwards],
-            }
-            for name, handler in handlers(self.system).items()
-        ]
+    add_steps(path[1:])
+    for call in system.calls:
+        if call.pair not in awaited:
+            made[call.caller]["afterwards"].append(asked(call.pair))
+    return [*made.values()]
 
 
 def start(spec: Spec, fleet: Fleet) -> Started:
@@ -146,41 +112,40 @@ def start(spec: Spec, fleet: Fleet) -> Started:
     treatment, system = spec.treatment, spec.system
     assert system is not None, "the testbed refuses a system that the plan does not hold"
     apps = {call.callee: fleet.new_endpoint() for call in system.calls}
-    provers: list[Prover]
-    if treatment.dataplane == "none":
-        wiring = Wiring(system, apps, apps)
-        _start_services(spec, fleet, wiring)
-        first = wiring.first.callee
-        provers = [direct_prover(spec, fleet, first, [apps[first]]), lambda phase, _: _prove_direct(fleet, apps, phase)]
-    elif treatment.dataplane == "sidecar":
-        wiring = Wiring(system, apps, {name: fleet.new_endpoint() for name in apps})
-        _start_services(spec, fleet, wiring)
-        provers = _start_sidecars(spec, fleet, wiring)
-    else:
-        wiring = Wiring(system, apps, {name: fleet.new_endpoint() for name in apps})
-        _start_services(spec, fleet, wiring)
-        tunnel = start_tunnel(fleet, {name: (wiring.called[name], [app]) for name, app in apps.items()})
-        provers = [tunnel.prove_mtls, tunnel.bytes_prover(per_request=LEAST_BYTES["http1"])]
-    entry = wiring.called[wiring.first.callee]
-    if hidden := delay_us(treatment):
-        provers.insert(0, lambda phase, _: _prove_delay(entry, hidden, phase))
-    return Started(spec.target([entry]), provers)
-
-
-def _start_services(spec: Spec, fleet: Fleet, wiring: Wiring) -> None:
+    direct, first = treatment.dataplane == "none", system.calls[0].callee
+    called = apps if direct else {name: fleet.new_endpoint() for name in apps}
     fleet.versions.update(spec.app.versions())
-    for service in wiring.services(delay_us(spec.treatment)):
+    for service in services(system, apps, called, spec.delay_us):
         name = service["name"]
         file = fleet.folder / f"{name}.json"
         file.write_text(json.dumps([service]))
-        fleet.start(name, "app", (str(native.find("call-tree")), "-services", str(file)), [wiring.apps[name]])
+        fleet.start(name, "app", (str(native.find("call-tree")), "-services", str(file)), [apps[name]])
+    provers: list[Prover]
+    if direct:
+        provers = [
+            direct_prover(spec, fleet, first, [apps[first]]),
+            lambda phase, _: [
+                prove_app_listens(fleet, name, f"no proxy before {name}", "where it is called", [at], phase)
+                for name, at in apps.items()
+            ],
+        ]
+    elif treatment.dataplane == "sidecar":
+        provers = _start_sidecars(system, fleet, apps, called, mtls=treatment.has("mtls"))
+    else:
+        backends = {name: (called[name], [app]) for name, app in apps.items()}
+        _, *provers = start_tunnel(fleet, backends, LEAST_BYTES["http1"])
+    entry = called[first]
+    if spec.delay_us:
+        provers.insert(0, lambda phase, _: [_prove_delay(entry, spec.delay_us, phase)])
+    return Started(spec.target([entry]), provers)
 
 
-def _start_sidecars(spec: Spec, fleet: Fleet, wiring: Wiring) -> list[Prover]:
+def _start_sidecars(
+    system: System, fleet: Fleet, apps: Mapping[str, Endpoint], called: Mapping[str, Endpoint], *, mtls: bool
+) -> list[Prover]:
     """Start the sidecars of the load generator and of every service; return their proofs."""
-    system, mtls = wiring.system, spec.treatment.has("mtls")
     identities = Identities(fleet, [*system.services])
-    inbound = {name: fleet.new_endpoint() for name in wiring.apps}
+    inbound = {name: fleet.new_endpoint() for name in apps}
     sidecars = {name: Proxy(f"{name} sidecar", fleet.new_endpoint()) for name in system.services}
     for call in system.calls:
         keys = identities.hop(*call.pair)
@@ -189,8 +154,8 @@ def _start_sidecars(spec: Spec, fleet: Fleet, wiring: Wiring) -> list[Prover]:
         of_caller, of_callee = sidecars[call.caller], sidecars[call.callee]
         of_caller.clusters.append(envoy.cluster(call.callee, *inbound[call.callee], http2=True, tls=client))
         outbound = envoy.http_manager("outbound", call.callee)
-        of_caller.listeners.append(envoy.listener(f"to {call.callee}", *wiring.called[call.callee], [outbound]))
-        of_callee.clusters.append(envoy.cluster("app", *wiring.apps[call.callee]))
+        of_caller.listeners.append(envoy.listener(f"to {call.callee}", *called[call.callee], [outbound]))
+        of_callee.clusters.append(envoy.cluster("app", *apps[call.callee]))
         manager = envoy.http_manager("inbound", "app")
         of_callee.listeners.append(envoy.listener("inbound", *inbound[call.callee], [manager], server))
     fleet.note_version("envoy")
@@ -199,7 +164,7 @@ def _start_sidecars(spec: Spec, fleet: Fleet, wiring: Wiring) -> list[Prover]:
     for name, proxy in sidecars.items():
         (bootstraps / f"{name}.json").write_text(json.dumps(proxy.bootstrap()))
     batch = fleet.start_batch({proxy.name: [name] for name, proxy in sidecars.items()}, bootstraps, _START_S)
-    listening = [*(proxy.admin for proxy in sidecars.values()), *inbound.values(), *wiring.called.values()]
+    listening = [*(proxy.admin for proxy in sidecars.values()), *inbound.values(), *called.values()]
     wait_listening(batch.launcher, listening, _START_S, itself=False)
 
     def prove_hops(phase: str, _: int) -> list[Proof]:
@@ -207,7 +172,8 @@ def _start_sidecars(spec: Spec, fleet: Fleet, wiring: Wiring) -> list[Prover]:
         # All before the load; after it two, because no configuration changes while the sidecars run.
         for call in system.calls if phase == "before" else (system.calls[0], system.calls[-1]):
             if mtls:
-                proofs += _of_hop(prove_mtls(identities.hop(*call.pair), inbound[call.callee], phase), call.callee)
+                checked = prove_mtls(identities.hop(*call.pair), inbound[call.callee], phase)
+                proofs += [replace(proof, name=f"{proof.name}, {call.callee}") for proof in checked]
             else:
                 answer = wire.speak_h2(*inbound[call.callee])
                 name = f"plaintext to the sidecar, {call.callee}"
@@ -215,24 +181,13 @@ def _start_sidecars(spec: Spec, fleet: Fleet, wiring: Wiring) -> list[Prover]:
         return proofs
 
     def counts() -> dict[tuple[str, str], int]:
-        return {(_through(name), name): carried(sidecars[name]) for name in wiring.apps}
+        return {(_through(name), name): carried(sidecars[name]) for name in apps}
 
     return [prove_hops, growth_prover(counts, lambda requests: _least(system, requests), _SETTLE_S)]
 
 
-def _prove_direct(fleet: Fleet, apps: Mapping[str, Endpoint], phase: str) -> list[Proof]:
-    return [
-        prove_app_listens(fleet, name, f"no proxy before {name}", "where it is called", [at], phase)
-        for name, at in apps.items()
-    ]
-
-
 def _through(service: str) -> str:
     return f"requests through the sidecar, {service}"
-
-
-def _of_hop(proofs: Sequence[Proof], service: str) -> list[Proof]:
-    return [Proof(f"{p.name}, {service}", p.phase, p.passed, p.expected, p.observed) for p in proofs]
 
 
 def _least(system: System, requests: int) -> dict[str, int]:
@@ -246,10 +201,10 @@ def _least(system: System, requests: int) -> dict[str, int]:
     return {_through(name): number for name, number in received.items()}
 
 
-def _prove_delay(entry: Endpoint, hidden_us: int, phase: str) -> list[Proof]:
+def _prove_delay(entry: Endpoint, hidden_us: int, phase: str) -> Proof:
     """Prove that a request takes at least the delay that is hidden in one of its hops."""
     began = time.monotonic()
     answer = wire.http_get(*entry)
     took_us = (time.monotonic() - began) * 1e6
     passed = answer.status == 200 and took_us >= hidden_us
-    return [Proof("delay hidden in a hop", phase, passed, f"at least {hidden_us} us", f"{took_us:.0f} us")]
+    return Proof("delay hidden in a hop", phase, passed, f"at least {hidden_us} us", f"{took_us:.0f} us")

@@ -15,7 +15,7 @@ from meshtrial.design.load import Load
 from meshtrial.design.study import Study, Treatment
 from meshtrial.errors import MeshtrialError
 from meshtrial.testbed.base import Block, MachineUse
-from meshtrial.testbed.local import apps, host, idle, others, proc, tiers, versions
+from meshtrial.testbed.local import apps, host, proc, tiers, versions
 from meshtrial.testbed.local.dataplanes import check, data_plane, tools_of
 from meshtrial.testbed.local.deployment import LocalDeployment, Spec
 
@@ -86,9 +86,9 @@ class LocalTestbed:
         """Return the machine's use since the last call."""
         return self._meter.used()
 
-    def watch(self, begun: Path | None = None) -> others.Watch:
+    def watch(self, begun: Path | None = None) -> proc.Watch:
         """Watch the programs that belong neither to this process nor to the process that wrote ``begun``."""
-        return others.Watch(others.LoadSnapshot.read(begun) if begun is not None and begun.exists() else None)
+        return proc.Watch(proc.LoadSnapshot.read(begun) if begun is not None and begun.exists() else None)
 
     @functools.cached_property
     def _meter(self) -> proc.MachineMeter:
@@ -113,7 +113,7 @@ class LocalTestbed:
         used = apps.app(treatment.app or app)
         used.require(load)
         spec = Spec(treatment, load, used, self._options, version, system_of_app(self._systems, used.name))
-        return LocalDeployment(spec, idle.beside(data_plane(treatment, app).start))
+        return LocalDeployment(spec, data_plane(treatment, app).start)
 
     @functools.cached_property
     def _versions(self) -> Mapping[str, versions.Version]:

@@ -18,7 +18,7 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -132,10 +132,6 @@ class Layout:
     replicas: int  # endpoints per tier
     network: str  # two octets, e.g. ``127.83``
 
-    def __post_init__(self) -> None:
-        if not 1 <= self.replicas <= MOST_REPLICAS:
-            raise UsageError(f"replicas = {self.replicas}: must be 1 to {MOST_REPLICAS} per tier")
-
     def address(self, tier: str, replica: int) -> str:
         """Return the loopback address of a replica, numbered from 1."""
         return f"{self.network}.{TIERS.index(tier)}.{replica}"
@@ -170,12 +166,8 @@ class Layout:
 
     def proxy_listeners(self) -> list[Endpoint]:
         """Return all endpoints on which the sidecars will listen."""
-        listeners = []
-        for tier in TIERS:
-            listeners += self.all(tier, ADMIN)
-            listeners += self.all(tier, INBOUND) if tier != TIERS[0] else []
-            listeners += self.all(tier, OUTBOUND) if CALLS[tier] else []
-        return listeners
+        listening = {ADMIN: TIERS, INBOUND: TIERS[1:], OUTBOUND: TIERS[:-1]}
+        return [at for port, tiers in listening.items() for tier in tiers for at in self.all(tier, port)]
 
 
 def free_layout(replicas: int, sidecars: bool, attempts: int = 20) -> Layout:
@@ -305,11 +297,10 @@ def _with_pushes(plane: ControlPlane, layout: Layout, facts: Facts) -> Facts:
     """Add endpoints after the load, and return the facts with what these pushes took."""
     pushes = [plane.push(layout.added(number)) for number in range(1, _PUSHES + 1)]
     measured = {
-        "push_time_s": statistics.median(push.last_s for push in pushes),
-        "push_bytes": float(statistics.median(push.bytes for push in pushes)),
+        "push_time_s": statistics.median(push["last_s"] for push in pushes),
+        "push_bytes": float(statistics.median(push["bytes"] for push in pushes)),
     }
-    notes = facts.notes | {"pushes": [asdict(push) for push in pushes]}
-    return replace(facts, responses=facts.responses | measured, notes=notes)
+    return replace(facts, responses=facts.responses | measured, notes=facts.notes | {"pushes": pushes})
 
 
 def _mesh_provers(spec: Spec, layout: Layout, identities: Identities) -> list[Prover]:

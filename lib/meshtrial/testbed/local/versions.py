@@ -110,25 +110,22 @@ def merged(base: Json, change: Mapping[str, Any]) -> Json:
 
 
 def _version(name: str, path: Path) -> Version:
+    where = f"versions: {name}={path}"
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise UsageError(f"versions: {name}={path}: cannot be read ({error.strerror})") from None
+        raise UsageError(f"{where}: cannot be read ({error.strerror})") from None
     digest = hashlib.sha256(content).hexdigest()
-    if path.suffix in (".yaml", ".yml", ".json"):
-        return _changed(name, path, content, digest)
-    native.version_of("envoy", path)  # raises with the reason if the file is no Envoy
-    return Version(name=name, digest=digest, envoy=path.resolve())
-
-
-def _changed(name: str, path: Path, content: bytes, digest: str) -> Version:
-    data = parse_yaml(content, f"versions: {name}={path}") or {}
+    if path.suffix not in (".yaml", ".yml", ".json"):
+        native.version_of("envoy", path)  # raises with the reason if the file is no Envoy
+        return Version(name=name, digest=digest, envoy=path.resolve())
+    data = parse_yaml(content, where) or {}
     try:
         change = read(Change, data)
     except UsageError as error:
-        raise UsageError(f"versions: {name}={path}: {error}") from None
+        raise UsageError(f"{where}: {error}") from None
     if not data:
-        raise UsageError(f"versions: {name}={path}: the file changes nothing; write http_filters, bootstrap or flags")
+        raise UsageError(f"{where}: the file changes nothing; write http_filters, bootstrap or flags")
     if not all("name" in item for item in change.http_filters):
-        raise UsageError(f"versions: {name}={path}: each item of http_filters needs a name, as in Envoy")
+        raise UsageError(f"{where}: each item of http_filters needs a name, as in Envoy")
     return Version(name=name, digest=digest, **vars(change))

@@ -9,7 +9,7 @@ debounces changes nor checks them, so its times describe the instrument and Envo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from meshtrial.design.changes import CHANGES, SECOND_STATUS
 from meshtrial.design.load import Load
@@ -23,7 +23,7 @@ from meshtrial.testbed.local import controlplane, wire
 from meshtrial.testbed.local.controlplane import UNUSED_ENDPOINTS, ControlPlane, prove_known
 from meshtrial.testbed.local.deployment import Spec, Started
 from meshtrial.testbed.local.fleet import Fleet, envoy_command, host_port
-from meshtrial.testbed.local.proofs import Keys, counter_prover, make_keys, prove_mtls
+from meshtrial.testbed.local.proofs import counter_prover, make_keys, prove_mtls
 from meshtrial.testbed.local.sockets import Endpoint, wait_listening
 
 UNCHANGED = "unchanged"  # the control plane pushes its present configuration again
@@ -63,7 +63,10 @@ def start(spec: Spec, fleet: Fleet) -> Started:
     ]
     nodes.append(_other(0))
     unused = {"extra_services": spec.load.unused_services, "extra_endpoints": UNUSED_ENDPOINTS}
-    plane = _start_plane(spec, fleet, {"roles": _roles(keys), "nodes": nodes, **unused}, [*clients, *servers])
+    # All called roles have one identity, so that the second version can replace the first.
+    roles = {name: controlplane.role(keys.server, "", guarded=name in _VERSIONS) for name in _ROLES[1:]}
+    roles["client"] = controlplane.role(keys.client, "first", guarded=False)
+    plane = _start_plane(spec, fleet, {"roles": roles, "nodes": nodes, **unused}, [*clients, *servers])
     wait_listening(fleet.child(clients[0].name), [*inbound, *outbound], itself=False)
     entry = fleet.start_fan_out(outbound)
     counters = {
@@ -74,7 +77,6 @@ def start(spec: Spec, fleet: Fleet) -> Started:
     # A client's sidecar has one more cluster, of the control plane; a server's has that and the application's.
     known = {proxy.name: (proxy.admin, services + 1) for proxy in clients}
     known |= {proxy.name: (proxy.admin, services + 2) for proxy in servers}
-    changes = _Changes(plane, nodes, unchanged=spec.treatment.has(UNCHANGED))
     return Started(
         spec.target([entry]),
         [
@@ -84,40 +86,34 @@ def start(spec: Spec, fleet: Fleet) -> Started:
             counter_prover(counters, per_request=1),
         ],
         changes=tuple(CHANGES),
-        change=changes.change,
-        background_change=changes.background_change,
+        change=_change_maker(plane, nodes, unchanged=spec.treatment.has(UNCHANGED)),
+        # The unused service's endpoint is exchanged, which the control plane announces to every sidecar.
+        background_change=lambda number: plane.change("/endpoints?service=other", [_other(number)]),
         facts=lambda: Facts(
             notes={"pushed": {kind: sent["pushes"] for kind, sent in plane.stats()["by_type"].items()}}
         ),
     )
 
 
-class _Changes:
-    """Changes that the control plane makes under load."""
+def _change_maker(plane: ControlPlane, nodes: Sequence[Json], *, unchanged: bool) -> Callable[[str, bool], ChangeTime]:
+    """Return what makes a change; its time is the control plane's own, by the clock that all processes here share."""
+    by_role = {node["role"]: node for node in nodes}
+    # Both have one identity, so that the second version can replace the first.
+    endpoints = [by_role["first"], by_role["second"] | {"id": "moved", "role": "first"}]
 
-    def __init__(self, plane: ControlPlane, nodes: Sequence[Json], *, unchanged: bool) -> None:
-        self._plane = plane
-        self._unchanged = unchanged
-        by_role = {node["role"]: node for node in nodes}
-        # Both have one identity, so that the second version can replace the first.
-        self._endpoints = [by_role["first"], by_role["second"] | {"id": "moved", "role": "first"}]
-
-    def change(self, change: str, on: bool) -> ChangeTime:
-        """Make a change; its time is the control plane's own, by the clock that all processes here share."""
-        on = on and not self._unchanged
+    def change(change: str, on: bool) -> ChangeTime:
+        on = on and not unchanged
         path: str
         body: Json | list[Json] | None = None
         if change == "weight":
             path, body = "/routes?role=client", {"first": 0 if on else 100, "second": 100 if on else 0}
         elif change == "endpoints":
-            path, body = "/endpoints?service=first", [self._endpoints[on]]
+            path, body = "/endpoints?service=first", [endpoints[on]]
         else:
             path = f"/authorization?role=first&allowed={'false' if on else 'true'}"
-        return ChangeTime(self._plane.change(path, body), 0.0)
+        return ChangeTime(plane.change(path, body), 0.0)
 
-    def background_change(self, number: int) -> None:
-        """Exchange the endpoint of the unused service, which the control plane announces to every sidecar."""
-        self._plane.change("/endpoints?service=other", [_other(number)])
+    return change
 
 
 def _start_plane(spec: Spec, fleet: Fleet, topology: Json, proxies: Sequence[Proxy]) -> ControlPlane:
@@ -139,12 +135,6 @@ def _start_plane(spec: Spec, fleet: Fleet, topology: Json, proxies: Sequence[Pro
     return plane
 
 
-def _roles(keys: Keys) -> Json:
-    # All called roles have one identity, so that the second version can replace the first.
-    called = {name: controlplane.role(keys.server, "", guarded=name in _VERSIONS) for name in _ROLES[1:]}
-    return called | {"client": controlplane.role(keys.client, "first", guarded=False)}
-
-
 def _node(proxy: Proxy, role: str, **listens: Endpoint) -> Json:
     at = {name: host_port(where) for name, where in listens.items()}
     return {"id": proxy.name, "role": role, "admin": host_port(proxy.admin), **at}
@@ -158,8 +148,8 @@ def _prove_versions(spec: Spec, entry: Endpoint, versions: Sequence[Endpoint], p
     """Prove that each version answers with its own status, and that requests now go to the first."""
     probes = {"first version": (versions[0], 200), "second version": (versions[1], int(SECOND_STATUS))}
     probes["version that is called"] = (entry, 200)
-    answers = {name: (wire.http_get(*at, spec.app.path), status) for name, (at, status) in probes.items()}
-    return [
-        Proof(name, phase, answer.status == status, f"HTTP {status}", answer.detail)
-        for name, (answer, status) in answers.items()
-    ]
+    proofs = []
+    for name, (at, status) in probes.items():
+        answer = wire.http_get(*at, spec.app.path)
+        proofs.append(Proof(name, phase, answer.status == status, f"HTTP {status}", answer.detail))
+    return proofs
