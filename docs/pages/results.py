@@ -12,26 +12,8 @@ from meshtrial.design.load import FixedRate
 from meshtrial.inference.scaling import IDLE, UNUSED, Axis, growths
 from meshtrial.report import wording
 from meshtrial.stats.growth import Slope
-from pages.samples import (
-    AT_200,
-    BESIDE,
-    CONNECTED,
-    DELAYED,
-    EXCHANGED,
-    FEATURES,
-    HELD,
-    IDLE_HELD,
-    MESHES,
-    OBEYED,
-    PREDICTED,
-    QUOTED,
-    RELEASES,
-    SESSIONS,
-    UNCALLED,
-    effect_in_short,
-    ratio_of,
-    recorded,
-)
+from pages import samples
+from pages.samples import QUOTED, effect_in_short, ratio_of, recorded
 from pages.tables import plain, under
 
 
@@ -96,6 +78,7 @@ def _obeyed(data: Any) -> list[tuple[str, ...]]:
 def _by_session(data: Any) -> list[tuple[str, ...]]:
     """Return the range of the effects of the sessions and the prediction of another one, by treatment and response."""
     from meshtrial.inference.sessions import session_effects
+
     baseline = data.plan.study.baseline.name
     rows = [row for row in data.verdicts if row.response in QUOTED and row.baseline == baseline and not row.twin]
     made = []
@@ -131,7 +114,7 @@ def _pair(one: Any) -> str:
     return values if one.is_inside else f"{values}, outside"
 
 
-def _per_thousand(data: Any, axis: Axis, responses: tuple[str, ...]) -> list[tuple[str, ...]]:
+def _per_thousand(axis: Axis, responses: tuple[str, ...], data: Any) -> list[tuple[str, ...]]:
     """Return what a thousand more of an axis cost with each treatment, over blocks."""
     costs = {(one.ladder.treatment, one.ladder.response): one.cost for one in growths(data, responses, axis)}
     treatments = dict.fromkeys(name for name, _ in costs)
@@ -161,29 +144,31 @@ def _delays(data: Any) -> list[tuple[str, ...]]:
 def results(text: str) -> str:
     """What the recorded studies found."""
     tables: list[tuple[str, str | tuple[str, ...], Callable[[Any], list[tuple[str, ...]]]]] = [
-        ("## What each mesh costs", MESHES, _against_baseline),
-        ("## What each feature adds", tuple(FEATURES.values()), _each_feature),
-        ("## What a post-quantum key exchange costs", EXCHANGED, _against_baseline),
+        ("## What each mesh costs", samples.MESHES, _against_baseline),
+        ("## What each feature adds", tuple(samples.FEATURES.values()), _each_feature),
+        ("## What a post-quantum key exchange costs", samples.EXCHANGED, _against_baseline),
         *(
             (f"## {heading}", sample, functools.partial(_predicted, single_hops=single_hops))
-            for heading, (sample, single_hops) in PREDICTED.items()
+            for heading, (sample, single_hops) in samples.PREDICTED.items()
         ),
-        ("## What idle neighbours cost", BESIDE, _alone),
-        ("## How long until a change takes effect", OBEYED, _obeyed),
-        ("## What unused services cost", UNCALLED, functools.partial(_per_thousand, axis=UNUSED, responses=HELD)),
-        ("## What idle connections cost", IDLE_HELD, functools.partial(_per_thousand, axis=IDLE, responses=CONNECTED)),
-        ("## Known delays, found again", DELAYED, _delays),
+        ("## What idle neighbours cost", samples.BESIDE, _alone),
+        ("## How long until a change takes effect", samples.OBEYED, _obeyed),
+        ("## What unused services cost", samples.UNCALLED, functools.partial(_per_thousand, UNUSED, samples.HELD)),
+        ("## What idle connections cost", samples.CONNECTED, functools.partial(_per_thousand, IDLE, samples.OPENED)),
+        ("## Known delays, found again", samples.DELAYED, _delays),
     ]
-    for heading, samples, made in tables:
-        each = (samples,) if isinstance(samples, str) else samples
+    for heading, names, made in tables:
+        each = (names,) if isinstance(names, str) else names
         text = under(text, heading, [row for sample in each for row in recorded(sample, made)])
-    by_protocol = [recorded(sample, _against_baseline) for sample in RELEASES.values()]
+    by_protocol = [recorded(sample, _against_baseline) for sample in samples.RELEASES.values()]
     rows = [(one[0], *one[1:], *other[1:]) for one, other in zip(*by_protocol, strict=True)]
     text = under(text, "## Envoy from release to release", rows)
-    for heading, samples in SESSIONS.items():
-        known, later = (recorded(sample, _by_session) for sample in samples)
+    for heading, names in samples.SESSIONS.items():
+        known, later = (recorded(sample, _by_session) for sample in names)
         text = under(text, f"## {heading}", [(*a, b[2]) for a, b in zip(known, later, strict=True)])
-    ranks, ranks_at_200 = ({row[0]: row[1:] for row in recorded(sample, _places)} for sample in (MESHES, AT_200))
+    ranks, ranks_at_200 = (
+        {row[0]: row[1:] for row in recorded(sample, _places)} for sample in (samples.MESHES, samples.AT_200)
+    )
     return under(
         text, "## Meshes against each other", [(name, *cells, *ranks_at_200[name]) for name, cells in ranks.items()]
     )
@@ -192,7 +177,7 @@ def results(text: str) -> str:
 def picture(text: str) -> str:
     """The forest plot of the first page, for light and dark pages."""
     del text
-    return recorded(MESHES, _forest)
+    return recorded(samples.MESHES, _forest)
 
 
 def _forest(data: Any) -> str:

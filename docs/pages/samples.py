@@ -42,8 +42,8 @@ OBEYED = "propagation-20261125T155117Z-fc8d9e67"
 UNCALLED = ("scale_out-20261125T203358Z-bfdc5fd2", "scale_out-20261126T033821Z-2b3b905f")
 HELD = ("proxy_largest_memory_bytes", "data_plane_memory_bytes", "control_plane_memory_bytes")
 # Idle connections beside busy ones, and what of the proxies and of the application grows with them
-IDLE_HELD = "mesh_comparison-20261128T233402Z-b488caae"
-CONNECTED = ("proxy_largest_memory_bytes", "data_plane_memory_bytes", "app_memory_bytes")
+CONNECTED = "mesh_comparison-20261128T233402Z-b488caae"
+OPENED = ("proxy_largest_memory_bytes", "data_plane_memory_bytes", "app_memory_bytes")
 # By heading: generated systems, and the studies of a single hop from which they were predicted
 PREDICTED = {
     "Predictions": (

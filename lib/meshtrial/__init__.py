@@ -14,8 +14,6 @@ For notebooks and scripts::
 quick. The packages below are internal and may change.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import sys

@@ -1,7 +1,5 @@
 """The command line: argparse over the library. Exit codes are in :class:`meshtrial.errors.Exit`."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import importlib
@@ -83,6 +81,7 @@ def parser(verb: str = "") -> argparse.ArgumentParser:
         if name == verb:
             module = importlib.import_module(f"meshtrial.commands.{name}")
             command.set_defaults(run=module.run)
+            command.epilog = getattr(module, "EXAMPLES", command.epilog)
             if hasattr(module, "add"):
                 module.add(command)
     return root

@@ -5,8 +5,6 @@ zero, which occurs in no other text. An old code page (Latin-1, Windows-1252) is
 not show which one it is, and a wrong guess would change names.
 """
 
-from __future__ import annotations
-
 import codecs
 
 # The mark of UTF-32 begins with that of UTF-16.

@@ -1,7 +1,5 @@
 """The margin: the largest change that does not matter, for plans, tests and figures."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

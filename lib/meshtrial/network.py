@@ -4,8 +4,6 @@ A proxy (``http_proxy``, ``ALL_PROXY``) is meant for external addresses. urllib 
 variables would send requests to loopback through it, too.
 """
 
-from __future__ import annotations
-
 import http.client
 import os
 import urllib.request

@@ -3,8 +3,6 @@
 The extras are declared once, in pyproject.toml, and read from the installed package.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import re

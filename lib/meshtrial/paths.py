@@ -4,8 +4,6 @@ The wheel contains the files of the checkout that commands read, in the folder `
 package is never written to: records and reports go to the working folder, state goes to the user's cache.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shlex

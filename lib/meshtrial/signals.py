@@ -1,7 +1,5 @@
 """Turn signals that end a process into an exception, so that every ``finally`` runs."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import threading

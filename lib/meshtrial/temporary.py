@@ -4,8 +4,6 @@ Each contains a lock that the kernel releases when the process ends. Creating th
 is free.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import shutil

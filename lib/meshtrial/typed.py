@@ -3,8 +3,6 @@
 Also refused are names that a dataclass does not have, which msgspec ignores, and numbers that no column can hold.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

@@ -1,7 +1,5 @@
 """Poll until a condition holds, and retry after temporary errors."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import TypeVar

@@ -21,7 +21,7 @@ WINDOW = {"restart_at_s": 5, "around_s": 45}
 
 def rollout(treatment: str, **given: Any) -> Study:
     """Return the study that has this treatment."""
-    calm = Treatment.parse(treatment).without_restart.name
+    calm = replace(Treatment.parse(treatment), restart="").name
     listed = ",".join(dict.fromkeys(("none", calm, treatment)))
     return designed("rollout", {**SHORT, **given, "treatments": listed})
 

@@ -1,11 +1,14 @@
 """Small studies and records for several tests, and the number of examples per property."""
 
 import os
+import shutil
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 
 import pytest
 from building import record, study, verdict_row
+from commandline import SAMPLE
 from hypothesis import HealthCheck, settings
 
 from meshtrial.design.plan import Plan, make_plan
@@ -55,6 +58,19 @@ def sample(tmp_path_factory) -> Callable[[str], StudyData]:
         return read_study(StudyStore.open(packed.unpack(listing.samples()[name], root)))
 
     return read
+
+
+@pytest.fixture
+def studies(tmp_path, monkeypatch) -> Path:
+    """Return the folder of recorded studies, which is the test's own and does not exist yet."""
+    monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path / "studies"))
+    return tmp_path / "studies"
+
+
+@pytest.fixture
+def copied(tmp_path) -> Path:
+    """Return a copy of the sample's folder that a test may change."""
+    return shutil.copytree(SAMPLE, tmp_path / SAMPLE.parent.name / SAMPLE.name)
 
 
 @pytest.fixture

@@ -122,7 +122,7 @@ def test_new_modules_pass_the_linter(tmp_path: Path):
 
 
 def test_the_promises():
-    assert set(OF_NEW_FILES) == {"mesh", "figure"}
+    assert set(OF_NEW_FILES) == {"mesh", "figure", "study"}
     assert not [block.path for block in RECIPES["mesh"] if block.path.endswith(".py")]
     assert len([block for block in RECIPES["figure"] if block.path]) == 1
     (percentile,) = [block for block in RECIPES["percentile"] if block.path]

@@ -1,7 +1,5 @@
 """Comparisons of existing results as an object, like ``meshtrial compare``."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -14,8 +14,6 @@ linkerd   +8.0...%
 istio    +25.0...%
 """
 
-from __future__ import annotations
-
 from meshtrial.report import Fragment
 from meshtrial.report.figure import Figure
 from meshtrial.report.markup import Cell, Column, Table

@@ -1,7 +1,5 @@
 """What treatments would add to a described system as an object, like ``meshtrial predict``."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""One command per module: ``run(arguments, out)`` returns the exit code; ``add(command)`` declares the options.
+"""One command per module: ``run(arguments, out)`` returns the exit code, and ``add(command)`` declares the options.
 
-`gating` and `limits` are shared by several commands.
+``EXAMPLES`` is the end of a command's help. `gating` and `limits` are shared by several commands.
 """

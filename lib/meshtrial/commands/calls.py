@@ -1,16 +1,13 @@
 """``meshtrial calls``: describe a running system by the metrics of its mesh, for ``meshtrial predict``."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from meshtrial.errors import MeshtrialError
-
-if TYPE_CHECKING:
-    from meshtrial.prediction.observed import Name
+from meshtrial.prediction.observed import Name, observe, replicas_of
+from meshtrial.prediction.prometheus import Prometheus, read_token
 
 EXAMPLES = """\
 examples:
@@ -25,7 +22,6 @@ _PODS_WAIT_S = 10.0
 
 def add(command: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    command.epilog, command.formatter_class = EXAMPLES, argparse.RawDescriptionHelpFormatter
     option = command.add_argument
     option("--prometheus", required=True, metavar="URL", help="address of the Prometheus that scrapes the proxies")
     option("--range", dest="window", default="1h", metavar="TIME", help="window of the mean rates, to now (default 1h)")
@@ -38,9 +34,6 @@ def add(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
-    from meshtrial.prediction.observed import observe
-    from meshtrial.prediction.prometheus import Prometheus, read_token
-
     token = read_token(arguments.token_file) if arguments.token_file else ""
     prometheus = Prometheus(arguments.prometheus, token, arguments.timeout)
     observed = observe(prometheus, arguments.window, arguments.namespace)
@@ -57,7 +50,6 @@ def _replicas(kubeconfig: str, context: str, services: Iterable[Name]) -> tuple[
     An unreachable cluster is an error only if the user named it.
     """
     # Importing the Kubernetes client takes a second.
-    from meshtrial.prediction.observed import replicas_of
     from meshtrial.testbed.kubernetes.client import Cluster
 
     namespaces = sorted({one.namespace for one in services} - {""})

@@ -1,23 +1,22 @@
 """``meshtrial compare``: compare existing load-test results, or recorded studies, with each other."""
 
-from __future__ import annotations
-
 import argparse
 import io
 import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from meshtrial import packages
 from meshtrial.commands import gating
+from meshtrial.compare import text
+from meshtrial.compare.analysis import Outcome
+from meshtrial.compare.files import matching
+from meshtrial.compare.request import Named, Request, judge
 from meshtrial.design.parameters import split_list
 from meshtrial.errors import MeshtrialError, UsageError, writing
-
-if TYPE_CHECKING:
-    from meshtrial.compare.analysis import Outcome
-    from meshtrial.compare.request import Request
+from meshtrial.records.store import write_json
 
 EXAMPLES = """\
 examples:
@@ -43,7 +42,6 @@ inputs:
 def add(command: argparse.ArgumentParser) -> None:
     """Declare the options."""
     command.description = "Compare existing results with the same statistics as a study."
-    command.epilog, command.formatter_class = EXAMPLES, argparse.RawDescriptionHelpFormatter
     option, files = command.add_argument, partial(command.add_argument, nargs="+", default=[], metavar="NAME=PATTERN")
     repeated = partial(command.add_argument, action="append", default=[])
     option("studies", nargs="*", type=Path, metavar="STUDY_DIR", help="two or more recorded studies")
@@ -68,10 +66,6 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
     if arguments.studies:
         return _studies(arguments, out)
-    # Importing scipy takes a moment.
-    from meshtrial.compare import text
-    from meshtrial.compare.request import judge
-
     gate = gating.read(arguments)
     outcome = judge(_read_request(arguments))
     # The reader of standard output may go away (`| head`); files and gate do not depend on it.
@@ -98,13 +92,11 @@ def _write(arguments: argparse.Namespace, outcome: Outcome, out: TextIO) -> None
         if name not in ("run", "verb", "command_line")
     }
     if arguments.json is not None:
-        from meshtrial.records.store import write_json
-
         with writing(arguments.json, UsageError):
             write_json(arguments.json, outcome.to_dict(options))
         print(f"\nrecord  {arguments.json}", file=out)
     if arguments.html is not None:
-        from meshtrial.compare import page
+        from meshtrial.compare import page  # needs polars
 
         with writing(arguments.html, UsageError):
             page.write(arguments.html, outcome, arguments.command_line)
@@ -112,8 +104,6 @@ def _write(arguments: argparse.Namespace, outcome: Outcome, out: TextIO) -> None
 
 
 def _read_request(arguments: argparse.Namespace) -> Request:
-    from meshtrial.compare.request import Named, Request
-
     if not arguments.baseline:
         raise UsageError("there is nothing to compare; give --baseline and --treatment, or two recorded studies")
     if arguments.table is None:
@@ -150,8 +140,6 @@ def _read_request(arguments: argparse.Namespace) -> Request:
 
 def _files(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """Return name and patterns of ``NAME=PATTERN [PATTERN ...]``; a shell may have expanded the pattern."""
-    from meshtrial.compare.files import matching
-
     first = words[0]
     name, equals, pattern = first.partition("=")
     # Folders may be called mode=A/run=1, so a word that matches files is a pattern even if it holds "=".

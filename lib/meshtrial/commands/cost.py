@@ -4,6 +4,10 @@ import argparse
 from pathlib import Path
 from typing import TextIO
 
+from meshtrial.inference import read_study
+from meshtrial.records.store import StudyStore
+from meshtrial.report.tables.costs import money, money_at
+
 
 def add(command: argparse.ArgumentParser) -> None:
     """Declare the options."""
@@ -17,10 +21,6 @@ def add(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
-    from meshtrial.inference import read_study
-    from meshtrial.records.store import StudyStore
-    from meshtrial.report.tables.costs import money, money_at
-
     data = read_study(StudyStore.open(arguments.study_dir.resolve()))
     prices = arguments.core_hour, arguments.gib_hour
     if arguments.pods is None:

@@ -13,8 +13,11 @@ from typing import TextIO
 from meshtrial import __version__, native, packages, paths
 from meshtrial.errors import MeshtrialError
 
-PACKAGES = ("scipy",)
-REPORT_PACKAGES = ("polars", "papermill", "seaborn", "statsmodels")
+# Packages by what needs them.
+PACKAGES = {
+    "All commands": ("scipy",),
+    "Records, reports and studies": ("polars", "papermill", "seaborn", "statsmodels"),
+}
 LAB_PACKAGES = ("jupyterlab", "ipywidgets")
 
 
@@ -24,10 +27,10 @@ def run(_: argparse.Namespace, out: TextIO) -> int:
         f"meshtrial {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}",
         file=out,
     )
-    print("\nAll commands need", file=out)
-    missing = sum([not _report(name, partial(_package, name, "make setup"), out) for name in PACKAGES])
-    print("\nRecords, reports and studies need", file=out)
-    missing += sum([not _report(name, partial(_package, name, "make setup"), out) for name in REPORT_PACKAGES])
+    missing = 0
+    for who, names in PACKAGES.items():
+        print(f"\n{who} need", file=out)
+        missing += sum([not _report(name, partial(_package, name, "make setup"), out) for name in names])
     print("\nJupyterLab needs", file=out)
     for name in LAB_PACKAGES:
         _report(name, partial(_package, name, "make lab"), out)

@@ -6,6 +6,9 @@ from typing import TextIO
 
 from meshtrial import paths
 from meshtrial.design.parameters import split_list
+from meshtrial.inference import read_study
+from meshtrial.inference.export import export
+from meshtrial.records.store import StudyStore
 
 _FORMATS = "csv,parquet,json"
 
@@ -20,10 +23,6 @@ def add(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
-    from meshtrial.inference import read_study
-    from meshtrial.inference.export import export
-    from meshtrial.records.store import StudyStore
-
     data = read_study(StudyStore.open(arguments.study_dir.resolve()))
     for path in export(data, arguments.out, split_list(arguments.format)):
         print(f"{paths.display_path(path)}  {path.stat().st_size / 1e3:.1f} kB", file=out)

@@ -3,8 +3,6 @@
 They are checked before anything is measured. The files are written whether or not the gate fires.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -12,13 +10,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from meshtrial.errors import GateError, UsageError, writing
-
-if TYPE_CHECKING:
-    from meshtrial.inference.gate import DeclaredContrast, GateOutcome, Rules
-    from meshtrial.report.frames import Contrasts
+from meshtrial.inference import gate
+from meshtrial.records.store import write_text
+from meshtrial.report import summary
+from meshtrial.report.frames import Contrasts
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -43,14 +41,14 @@ _FILES = ("summary", "junit", "benchmark_json", "bencher")
 class Gate:
     """The rules of a gate and the files to write, by the names of their options."""
 
-    rules: Rules
+    rules: gate.Rules
     files: Mapping[str, Path] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.rules or self.files)
 
     def judge(
-        self, contrasts: Contrasts, declared: Sequence[DeclaredContrast], alpha: float, title: str, out: TextIO
+        self, contrasts: Contrasts, declared: Sequence[gate.DeclaredContrast], alpha: float, title: str, out: TextIO
     ) -> None:
         """Write the files and print that the gate passes; raise GateError with a one-line reason if it fires.
 
@@ -58,19 +56,7 @@ class Gate:
         """
         if not self:
             return
-        from meshtrial.inference.gate import judge
-
-        outcome = judge(contrasts.rows, declared, self.rules, alpha)
-        self._write(contrasts, outcome, title, out)
-        if outcome.fired:
-            out.flush()
-            raise GateError(outcome.line)
-        if self.rules:
-            print(outcome.line, file=out)
-
-    def _write(self, contrasts: Contrasts, outcome: GateOutcome, title: str, out: TextIO) -> None:
-        from meshtrial.report import summary
-
+        outcome = gate.judge(contrasts.rows, declared, self.rules, alpha)
         texts: dict[str, Callable[[], str]] = {
             "summary": lambda: summary.markdown(title, contrasts, outcome),
             "junit": lambda: summary.junit(title, outcome),
@@ -78,22 +64,19 @@ class Gate:
             "bencher": lambda: summary.bencher(title, contrasts),
         }
         for name, path in self.files.items():
-            _file(name.partition("_")[0], path, texts[name](), out)
-
-
-def _file(kind: str, path: Path, text: str, out: TextIO) -> None:
-    from meshtrial.records.store import write_text
-
-    with writing(path, UsageError):
-        write_text(path, text)
-    print(f"{kind:<8} {path}", file=out)
+            with writing(path, UsageError):
+                write_text(path, texts[name]())
+            print(f"{name.partition('_')[0]:<8} {path}", file=out)
+        if outcome.fired:
+            out.flush()
+            raise GateError(outcome.line)
+        if self.rules:
+            print(outcome.line, file=out)
 
 
 def read(arguments: argparse.Namespace) -> Gate:
     """Return the checked options and create the folders of the files; UsageError if a file cannot be written."""
-    from meshtrial.inference.gate import read_rules
-
-    rules = read_rules(arguments.fail_on, arguments.require)
+    rules = gate.read_rules(arguments.fail_on, arguments.require)
     named = {name: path for name in _FILES if (path := getattr(arguments, name)) is not None}
     options = {name: f"--{name.replace('_', '-')}" for name in named}
     for name, path in named.items():

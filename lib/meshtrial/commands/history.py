@@ -1,16 +1,20 @@
 """``meshtrial history``: one response over all recorded studies of a question, and where its level changed."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
+
+import polars as pl
+import yaml
 
 from meshtrial import paths
+from meshtrial.design.studies import STUDIES
 from meshtrial.errors import MeshtrialError, UsageError, writing
-
-if TYPE_CHECKING:
-    import polars as pl
+from meshtrial.inference import between, history, read_study
+from meshtrial.records.listing import recorded_in
+from meshtrial.records.parts import part_of
+from meshtrial.records.store import StudyStore, write_text
+from meshtrial.report.pages import write_history
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -24,11 +28,6 @@ def add(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
-    from meshtrial.inference import between, history, read_study
-    from meshtrial.records.parts import part_of
-    from meshtrial.records.store import StudyStore
-    from meshtrial.report.pages import write_history
-
     studies = []
     for path in _folders(arguments.studies):
         try:
@@ -59,22 +58,16 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 def _write_series(path: Path, name: str, series: pl.DataFrame) -> tuple[Path, Path]:
     """Write the series as CSV, and the configuration with which Otava reads them."""
-    import yaml
-
-    from meshtrial.inference.history import otava_tests
-    from meshtrial.records.store import write_text
-
     beside = path.with_suffix(".otava.yaml")
     with writing(path, UsageError):
         write_text(path, series.write_csv())
-        write_text(beside, yaml.safe_dump(otava_tests(name, path.resolve(), series), sort_keys=False, width=1000))
+        write_text(
+            beside, yaml.safe_dump(history.otava_tests(name, path.resolve(), series), sort_keys=False, width=1000)
+        )
     return path, beside
 
 
 def _folders(names: list[str]) -> list[Path]:
-    from meshtrial.design.studies import STUDIES
-    from meshtrial.records.listing import recorded_in
-
     folders: list[Path] = []
     for name in names:
         folders += recorded_in(paths.studies_root(), name) if name in STUDIES else [Path(name).resolve()]

@@ -1,16 +1,14 @@
 """``meshtrial plan``: estimate the blocks that a margin needs, from a study recorded on the same machine."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
+from meshtrial.design.responses import declared_margins, find_response
 from meshtrial.errors import UsageError, writing
-
-if TYPE_CHECKING:
-    from meshtrial.planning.blocks import PlanRequest
-    from meshtrial.records.dataset import StudyData
+from meshtrial.planning.blocks import PlanRequest, plan_of, read, report, to_dict
+from meshtrial.records.dataset import StudyData
+from meshtrial.records.store import write_json
 
 MOST_NIGHTS = 1000
 
@@ -30,9 +28,6 @@ def add(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
-    from meshtrial.planning.blocks import plan_of, read, report, to_dict
-    from meshtrial.records.store import write_json
-
     data = read(arguments.study_dir)
     ask = ask_of(arguments, data)
     plans = plan_of(data, ask)
@@ -46,9 +41,6 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 def ask_of(arguments: argparse.Namespace, data: StudyData) -> PlanRequest:
     """Return the checked request; UsageError names a wrong option and what is allowed."""
-    from meshtrial.design.responses import declared_margins, find_response
-    from meshtrial.planning.blocks import PlanRequest
-
     response, _ = find_response(arguments.response)
     recorded = set(data.table["response"].to_list())
     if response.margin is None or response.name not in recorded:

@@ -1,14 +1,16 @@
 """``meshtrial predict SYSTEM --from STUDY``: predict what treatments would add to a system of one's own."""
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import TextIO
 
+from meshtrial.design.system import read_system
 from meshtrial.errors import UsageError, writing
+from meshtrial.inference import read_study
+from meshtrial.prediction import Options, page, predict_all
+from meshtrial.records.store import StudyStore
 
 EXAMPLES = """\
 examples:
@@ -23,7 +25,6 @@ docs/how-to/your-system.md describes the system file."""
 
 def add(command: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    command.epilog, command.formatter_class = EXAMPLES, argparse.RawDescriptionHelpFormatter
     option = command.add_argument
     option("system", type=Path, metavar="SYSTEM", help="YAML file of services, calls and paths, or CSV table of calls")
     option(
@@ -56,11 +57,6 @@ def add(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
-    from meshtrial.design.system import read_system
-    from meshtrial.inference import read_study
-    from meshtrial.prediction import Options, page, predict_all
-    from meshtrial.records.store import StudyStore
-
     options = Options(**{one.name: getattr(arguments, one.name) for one in fields(Options)})
     system = read_system(arguments.system)
     records = [read_study(StudyStore.open(path.resolve())) for path in arguments.studies]

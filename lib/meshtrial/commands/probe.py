@@ -6,6 +6,7 @@ from typing import TextIO
 from meshtrial.design.load import ClosedLoop, FixedRate
 from meshtrial.design.settings import PROTOCOLS
 from meshtrial.design.study import Treatment
+from meshtrial.run.probe import lines, probe
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -22,8 +23,6 @@ def add(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
-    from meshtrial.run.probe import lines, probe
-
     treatments = [Treatment.parse(name) for name in arguments.treatment]
     asked = (arguments.connections, arguments.duration, 0.0)
     load = (

@@ -29,10 +29,11 @@ from meshtrial.design.plan import Plan, make_plan
 from meshtrial.design.studies import STUDIES, study_module
 from meshtrial.errors import Exit, GateError, MeshtrialError, UsageError
 from meshtrial.inference import read_study
-from meshtrial.inference.gate import Ending, declared_by, ending
+from meshtrial.inference.gate import declared_by, ending
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.parts import Part
 from meshtrial.records.store import StudyStore, read_json
+from meshtrial.report import frames
 from meshtrial.run.progress import LineWriter, progress_to
 from meshtrial.run.sessions import next_session
 from meshtrial.run.trial import MACHINE_USE_FILE, STUDY_DIR_FILE_ENV, Trial, complete, recorded_so_far, resume_command
@@ -203,13 +204,6 @@ def nothing_due(study: str, given: Mapping[str, Any]) -> str | None:
     return session.announcement(now_unix_s) if session.remaining_s(now_unix_s) else None
 
 
-def _backend(given: Mapping[str, Any]) -> str:
-    folder = given.get("study_dir")
-    if not folder:
-        return str(given.get("backend", "local"))
-    return StudyStore.open(Path(str(folder)).expanduser().resolve()).plan.study.backend
-
-
 def _value(text: str) -> Any:
     lowered = text.lower()
     if lowered in ("true", "false"):
@@ -235,51 +229,41 @@ def run_notebook(
     what was excluded, with the exit code that follows from it.
     """
     packages.require("papermill")
-    announced = Trial(study, given).announced()
-    if announced:
+    trial = Trial(study, given)
+    if announced := trial.announced():
         print(announced, file=out)
         print(f"records: {paths.display_path(paths.studies_root() / study)}; `meshtrial status`", file=out, flush=True)
     folder, store = reports or paths.reports_root(), None
     try:
         notebook = new_notebook(study, folder)
         try:
-            error, store = _execute(study, notebook, given, out)
+            error, store = _execute(study, notebook, given, GRACE_S[trial.plan.study.backend], out)
         finally:
             if notebook.exists() and not notebook.stat().st_size:
                 notebook.unlink()  # it ended before its first cell
         if isinstance(error, OSError):
             raise error
-        if error is not None and notebook.exists():
-            _mark_unfinished(notebook, error, store, study, given)
-        data = _publish(study, notebook, store, error, out)
+        data = _publish(study, notebook, given, store, error, out)
     except OSError as unwritten:
         reason = f"{paths.display_path(folder)}: the report cannot be written ({unwritten.strerror or unwritten})"
-        resume = (
-            "nothing was recorded" if store is None else f"{recorded_so_far(store)}; resume: {resume_command(store)}"
-        )
-        raise MeshtrialError(f"{reason}; {resume}") from None
+        recorded = f"{recorded_so_far(store)}; resume: {resume_command(store)}" if store else "nothing was recorded"
+        raise MeshtrialError(f"{reason}; {recorded}") from None
     if given.get("next_session") and store is not None and (session := next_session(store)) is not None:
         print(session.announcement(time.time()), file=out, flush=True)
         return Exit.DONE  # the gate and exclusions are judged after the last session
-    # Importing matplotlib takes a second.
-    from meshtrial.report import frames
-
     ended = ending(data, measured=bool(given.get("measure", True)))
     code = Exit.DONE if ended.has_verdict and (allow_excluded or not ended.excluded) else Exit.EXCLUDED
+    fired: GateError | None = None
     try:
         gate.judge(frames.contrasts(data), declared_by(data.plan), data.plan.study.alpha, study, out)
-    except GateError:
-        _print_ending(ended, Exit.DONE, out)  # the exit code is the gate's
-        raise
-    _print_ending(ended, code, out)
-    return code
-
-
-def _print_ending(ended: Ending, code: Exit, out: TextIO) -> None:
+    except GateError as gate_error:
+        fired, code = gate_error, Exit.DONE  # the exit code is the gate's
     no_verdict = "" if ended.has_verdict else "no verdict was given on a primary response"
-    line = "; ".join(filter(None, (no_verdict, ended.excluded)))
-    if line:
+    if line := "; ".join(filter(None, (no_verdict, ended.excluded))):
         print(f"{line} (exit code {code})" if code else line, file=out, flush=True)
+    if fired is not None:
+        raise fired
+    return code
 
 
 def new_notebook(study: str, folder: Path) -> Path:
@@ -298,7 +282,7 @@ def new_notebook(study: str, folder: Path) -> Path:
 
 
 def _execute(
-    study: str, notebook: Path, given: Mapping[str, Any], out: TextIO
+    study: str, notebook: Path, given: Mapping[str, Any], grace_s: float, out: TextIO
 ) -> tuple[BaseException | None, StudyStore | None]:
     """Run the notebook. Return the error that ended it early, and the study's records if it created them."""
     source = paths.NOTEBOOKS / f"{study}.ipynb"
@@ -313,7 +297,7 @@ def _execute(
         # The kernel's temporary files are removed with our folder, even if the kernel is killed.
         changed = {STUDY_DIR_FILE_ENV: str(study_dir_file), "TMPDIR": str(private.path)}
         with progress_to(out) as progress, closing(LineWriter(progress)) as lines:
-            error = _papermill(source, notebook, given, changed, connection, lines)
+            error = _papermill(source, notebook, given, changed, {"shutdown_wait_time": grace_s, **connection}, lines)
         if not study_dir_file.exists():
             return error, None
         return error, StudyStore.open(Path(read_json(study_dir_file)["study_dir"]))
@@ -342,7 +326,7 @@ def _papermill(
     notebook: Path,
     given: Mapping[str, Any],
     environment: Mapping[str, str],
-    connection: Mapping[str, str],
+    kernel: Mapping[str, Any],
     out: LineWriter,
 ) -> BaseException | None:
     import papermill
@@ -367,7 +351,7 @@ def _papermill(
             # No working folder is set: a relative path in a parameter is relative to the user's.
             # Without colours a traceback can go into messages, logs and files.
             extra_arguments=["--log-level=CRITICAL", "--InteractiveShell.colors=nocolor"],
-            config=Config({"KernelManager": {"shutdown_wait_time": GRACE_S[_backend(given)], **connection}}),
+            config=Config({"KernelManager": dict(kernel)}),
         )
     except (papermill.PapermillExecutionError, KeyboardInterrupt, OSError) as error:
         return error
@@ -382,7 +366,12 @@ def _papermill(
 
 
 def _publish(
-    study: str, notebook: Path, store: StudyStore | None, error: BaseException | None, out: TextIO
+    study: str,
+    notebook: Path,
+    given: Mapping[str, Any],
+    store: StudyStore | None,
+    error: BaseException | None,
+    out: TextIO,
 ) -> StudyData:
     """Write page, entry and index and print where they are; raise the error that ended the notebook, if any."""
     # Importing matplotlib, seaborn and nbconvert takes a second.
@@ -390,7 +379,16 @@ def _publish(
 
     page = notebook.with_suffix(".html")
     data = read_study(store) if store is not None and error is None else None
-    status = "whole" if error is None else "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+    is_interrupted = isinstance(error, KeyboardInterrupt)
+    status = "whole" if error is None else "interrupted" if is_interrupted else "failed"
+    reason = "" if error is None else status if is_interrupted else str(getattr(error, "evalue", "") or error)
+    if error is not None:
+        pairs = [word for name, value in given.items() for word in ("-p", f"{name}={value}")]
+        restart = shlex.join(["meshtrial", "run", study, *pairs])
+        recorded = "Nothing was recorded" if store is None else recorded_so_far(store)
+        command = restart if store is None else resume_command(store)
+        if notebook.exists():
+            exporter.add_unfinished_banner(notebook, reason, recorded, command)
     if notebook.exists():
         exporter.notebook_to_html(notebook, page, index="index.html")
         catalogue.write_entry(
@@ -401,12 +399,12 @@ def _publish(
             data=data,
             plan=None if store is None else store.plan,
             data_dir=None if store is None else store.path,
-            message="" if error is None else _failure_reason(error),
+            message=reason,
         )
     index = catalogue.write_index(notebook.parent, paths.studies_root())
     if error is not None:
         if store is not None:
-            print(f"{recorded_so_far(store)}; resume with:\n  {resume_command(store)}", file=out, flush=True)
+            print(f"{recorded}; resume with:\n  {command}", file=out, flush=True)
         raise error if isinstance(error, KeyboardInterrupt | MeshtrialError) else _from_notebook(error, notebook)
     if data is None:
         raise MeshtrialError(f"{paths.display_path(notebook)}: ended without recording a study; read its last cell")
@@ -415,23 +413,6 @@ def _publish(
     print(f"report   {paths.display_path(page)}", file=out)
     print(f"index    {paths.display_path(index)}", file=out, flush=True)
     return data
-
-
-def _failure_reason(error: BaseException) -> str:
-    return "interrupted" if isinstance(error, KeyboardInterrupt) else str(getattr(error, "evalue", "") or error)
-
-
-def _mark_unfinished(
-    notebook: Path, error: BaseException, store: StudyStore | None, study: str, given: Mapping[str, Any]
-) -> None:
-    from meshtrial.report.exporter import add_unfinished_banner
-
-    if store is None:
-        parts = [part for name, value in given.items() for part in ("-p", f"{name}={value}")]
-        command = shlex.join(["meshtrial", "run", study, *parts])
-        add_unfinished_banner(notebook, _failure_reason(error), "Nothing was recorded", command)
-    else:
-        add_unfinished_banner(notebook, _failure_reason(error), recorded_so_far(store), resume_command(store))
 
 
 def _from_notebook(error: Any, notebook: Path) -> MeshtrialError:

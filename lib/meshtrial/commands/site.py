@@ -1,23 +1,25 @@
 """``meshtrial site``: rebuild ``papermill_runs/index.html``; with a folder, build a static web site of studies."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from meshtrial import paths
+from meshtrial.commands import gating
+from meshtrial.commands.run import run_notebook
 from meshtrial.errors import MeshtrialError, UsageError, writing
+from meshtrial.inference import read_study
+from meshtrial.inference.gate import Rules
 from meshtrial.records import machine, packed
+from meshtrial.records.dataset import StudyData
+from meshtrial.records.listing import samples
 from meshtrial.records.store import PLAN, StudyStore
-
-if TYPE_CHECKING:
-    from meshtrial.records.dataset import StudyData
-    from meshtrial.report.site import Published
+from meshtrial.report import reports, site, write_index
+from meshtrial.report.tables import recorded_at
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -37,8 +39,6 @@ def add(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, out: TextIO) -> int:
     """Execute the command."""
-    from meshtrial.report import write_index
-
     if arguments.out is not None:
         return _publish(arguments.out.resolve(), arguments.studies, arguments.base_url, out)
     if arguments.base_url:
@@ -48,11 +48,8 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
 
 
 def _publish(root: Path, chosen: list[Path], base: str, out: TextIO) -> int:
-    from meshtrial.records.listing import samples
-    from meshtrial.report.site import FEED, all_published, checked_base, refuse_foreign, write_site_index
-
-    base_url = checked_base(base) if base else ""
-    refuse_foreign(root)
+    base_url = site.checked_base(base) if base else ""
+    site.refuse_foreign(root)
     for folder in chosen or [*sorted({records for _, records in _reports()}), *samples().values()]:
         try:
             published = _published(folder, root, out)
@@ -61,37 +58,35 @@ def _publish(root: Path, chosen: list[Path], base: str, out: TextIO) -> int:
             if chosen:
                 raise
             print(f"left out: {paths.display_path(folder)}: {error}", file=out)
-    studies, broken = all_published(root)
+    studies, broken = site.all_published(root)
     with writing(root, UsageError):
-        index = write_site_index(root, studies, broken, base_url)
+        index = site.write_site_index(root, studies, broken, base_url)
     for _, reason in broken:
         print(f"listed without a verdict: {reason}", file=out)
-    if not base_url and (root / FEED).is_file():
-        print(f"{FEED} was not updated; --base-url URL updates it", file=out)
+    if not base_url and (root / site.FEED).is_file():
+        print(f"{site.FEED} was not updated; --base-url URL updates it", file=out)
     print(f"site    {paths.display_path(index)}, studies: {len(studies)}", file=out)
     return 0
 
 
-def _published(folder: Path, root: Path, out: TextIO) -> Published:
-    from meshtrial.inference import read_study
-    from meshtrial.report.site import REPORT, address, matches_records, publish
-
+def _published(folder: Path, root: Path, out: TextIO) -> site.Published:
     with tempfile.TemporaryDirectory(prefix="meshtrial-site-") as private:
         # A packed study is unpacked into the temporary folder.
         data = read_study(StudyStore.open(folder.resolve(), Path(private) / "data" / "studies"))
         # Take the newest report here, else the one already published, whose verdicts match the records.
-        pages = [*(page for page, records in _reports() if records == data.path), root / address(data) / REPORT]
-        report = next((page for page in pages if matches_records(page, data)), None)
+        pages = [
+            *(page for page, records in _reports() if records == data.path),
+            root / site.address(data) / site.REPORT,
+        ]
+        report = next((page for page in pages if site.matches_records(page, data)), None)
         report = report or _make_report(data, Path(private), out)
         for line in machine.machine_names([*packed.files(data.path, tuple(packed.PARTS)), report]):
             print(f"{data.path.name}: {line}", file=out)
-        return publish(data, report, root)
+        return site.publish(data, report, root)
 
 
 def _reports() -> Iterator[tuple[Path, Path]]:
     """Yield complete reports with the folders of their records, the newest report first."""
-    from meshtrial.report import reports
-
     for report in reversed(reports(paths.reports_root())):
         if report.entry and report.entry.status == "whole" and report.records and (report.records / PLAN).is_file():
             yield report.file(".html"), report.records
@@ -99,17 +94,11 @@ def _reports() -> Iterator[tuple[Path, Path]]:
 
 def _make_report(data: StudyData, private: Path, out: TextIO) -> Path:
     """Make a report from the records with the study's notebook, which measures nothing here."""
-    from meshtrial.commands import gating
-    from meshtrial.commands.run import run_notebook
-    from meshtrial.inference.gate import read_rules
-    from meshtrial.report.tables import recorded_at
-
     print(f"making the report of {data.path.name}; this takes one or two minutes", file=out, flush=True)
     folder = Path(recorded_at(data))
-    reports = private / "reports"
     # The report shows its parameters, so the folder is given relative to a place that every machine has.
     with contextlib.chdir(data.path.parents[len(folder.parts) - 1]):
         given = {"study_dir": str(folder), "measure": False}
-        run_notebook(data.plan.study.name, given, io.StringIO(), gating.Gate(read_rules([], [])), reports)
-    (page,) = reports.glob(f"{data.plan.study.name}-*.html")
+        run_notebook(data.plan.study.name, given, io.StringIO(), gating.Gate(Rules()), private / "reports")
+    (page,) = (private / "reports").glob(f"{data.plan.study.name}-*.html")
     return page

@@ -10,19 +10,9 @@ from typing import Any, TextIO
 
 from polars.exceptions import PolarsError
 
-from meshtrial import paths
+from meshtrial import inference, paths
 from meshtrial.design.load import ChangesUnderLoad
 from meshtrial.errors import RecordError, TestbedError, UsageError
-from meshtrial.inference import (
-    STOPPING,
-    claim,
-    infer_recorded,
-    read_runs,
-    read_study,
-    read_verdict_frame,
-    read_verdicts,
-    stopping_of,
-)
 from meshtrial.load import propagation
 from meshtrial.load.ingest import latencies
 from meshtrial.records import packed
@@ -79,23 +69,23 @@ def _verify(path: Path, problems: list[str], label: str, out: TextIO) -> int:
         problems += _unlisted(folder, record)
         problems += [f"{folder / 'run.json'}: {problem}" for problem in _contradictions(store, record)]
         problems += _other_latencies(store, record)
-    if not same(read_json(path / STOPPING), stopping_of(store.plan, records)):
-        problems.append(f"{path / STOPPING}: differs from what the rule and the records give")
+    if not same(read_json(path / inference.STOPPING), inference.stopping_of(store.plan, records)):
+        problems.append(f"{path / inference.STOPPING}: differs from what the rule and the records give")
     try:
-        table, rows = infer_recorded(store, records)
+        table, rows = inference.infer_recorded(store, records)
     except UsageError as error:  # the records contradict their plan, as listed in problems
         raise RecordError("\n".join([*problems, f"{path}: cannot be analysed ({error})"])) from None
     computed = [row.to_dict() for row in rows]
     try:
-        recorded = [VerdictRow.from_dict(row).to_dict() for row in read_verdicts(store)]
+        recorded = [VerdictRow.from_dict(row).to_dict() for row in inference.read_verdicts(store)]
     except UsageError:  # the file holds other JSON
         recorded = []
-    if not same([*map(claim, recorded)], [*map(claim, computed)]):
-        problems.append(f"{path / 'verdicts.json'}: re-analysis of the records gives different verdicts")
-    if not same([*map(claim, read_verdict_frame(store).to_dicts())], [*map(claim, verdict_frame(rows).to_dicts())]):
-        problems.append(f"{path / 'verdicts.parquet'}: re-analysis of the records gives different verdicts")
+    in_parquet = inference.read_verdict_frame(store).to_dicts(), verdict_frame(rows).to_dicts()
+    for name, (was, now) in {"verdicts.json": (recorded, computed), "verdicts.parquet": in_parquet}.items():
+        if not same([*map(inference.claim, was)], [*map(inference.claim, now)]):
+            problems.append(f"{path / name}: re-analysis of the records gives different verdicts")
     order = ("sequence", "attempt", "response")  # the clock may have been set back between runs
-    if not read_runs(store).sort(order).equals(table.sort(order)):
+    if not inference.read_runs(store).sort(order).equals(table.sort(order)):
         problems.append(f"{path / 'runs.parquet'}: re-analysis of the records gives a different table")
     if problems:
         raise RecordError("\n".join(problems))
@@ -183,7 +173,7 @@ def _folder_of(path: Path) -> tuple[Path, list[str]]:
     # A report names its records relative to `data`, which may be elsewhere on this machine.
     places = (paths.CHECKOUT / recorded, paths.studies_root().joinpath(*recorded.parts[-2:]))
     folder = next((place for place in places if place.is_dir()), places[0])
-    data = read_study(StudyStore.open(folder))
+    data = inference.read_study(StudyStore.open(folder))
     problems = []
     if seal.get("plan") != data.plan.sha256:
         problems.append(f"{path}: was made from another plan than the one in {folder}")

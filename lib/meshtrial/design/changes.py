@@ -4,8 +4,6 @@ Two versions of the application answer with different statuses (200 and 202), an
 So every response shows which configuration was in force for it, behind any data plane.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ before the study starts, and not in a verdict after an hour. Where no load of th
 percentile, the highest percentile that one can report is primary instead. A user's own choice is kept.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -59,23 +57,15 @@ def foreseen(study: Study, unheld: Iterable[Unheld] = ()) -> tuple[Limit, ...]:
 def instead_of(names: Iterable[str], loads: Sequence[Load], gates: Gates) -> dict[str, str]:
     """Return percentiles that no load can report, each with the highest reportable one of the same latency."""
     found: dict[str, str] = {}
-    for name in names:
-        about = REGISTRY[name]
-        at = [load for load in loads if applies(name, load)]
+    for about in map(REGISTRY.__getitem__, names):
+        at = [load for load in loads if applies(about.name, load)]
         if about.percentile and at and not any(_has_enough(about, load, gates) for load in at):
-            lower = (one.name for one in _others(about) if any(_has_enough(one, load, gates) for load in at))
-            if (highest := next(lower, None)) is not None:
-                found[name] = highest
+            for lower in sorted(PERCENTILES.values(), key=lambda one: -one.q):
+                other = REGISTRY.get(about.name.replace(f"_{about.percentile.key}_", f"_{lower.key}_"))
+                if other and lower.q < about.percentile.q and any(_has_enough(other, load, gates) for load in at):
+                    found[about.name] = other.name
+                    break
     return found
-
-
-def _others(about: Response) -> Iterator[Response]:
-    """Yield the same latency at lower percentiles, the highest first."""
-    assert about.percentile is not None
-    for one in sorted(PERCENTILES.values(), key=lambda one: -one.q):
-        other = REGISTRY.get(about.name.replace(f"_{about.percentile.key}_", f"_{one.key}_"))
-        if other is not None and one.q < about.percentile.q:
-            yield other
 
 
 def _requests(about: Response, load: Load) -> float:

@@ -8,14 +8,12 @@ On a cluster the services are fortio, which makes all calls of a service at the 
 for a cluster are drawn so: the same seed has other calls there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 import yaml
 
-from meshtrial.design.study import Study, is_system
+from meshtrial.design.study import is_system
 from meshtrial.design.system import Call, CallStep, Parallel, Step, System, system_of
 from meshtrial.errors import UsageError
 
@@ -74,8 +72,3 @@ def system_of_app(systems: Mapping[str, System], app: str) -> System | None:
     if is_system(app) and app not in systems:
         raise UsageError(f"app {app}: generated systems belong to the study prediction, whose plan holds them")
     return systems.get(app)
-
-
-def system_names(study: Study) -> tuple[str, ...]:
-    """Return the generated systems among a study's applications, in the order of its treatments."""
-    return tuple(dict.fromkeys(treatment.app for treatment in study.treatments if is_system(treatment.app)))

@@ -11,31 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
+from meshtrial.design import settings
 from meshtrial.design.changes import CHANGES
 from meshtrial.design.parameters import require_bounds
-from meshtrial.design.settings import (
-    STREAMED,
-    Arrivals,
-    ChangeCycles,
-    ChangeInterval,
-    ChurnPerMinute,
-    Connections,
-    Generators,
-    Headers,
-    IdleConnections,
-    Moment,
-    PayloadBytes,
-    PositiveRate,
-    RampSteps,
-    Replicas,
-    ResponseBytes,
-    Seconds,
-    Slices,
-    SpokenProtocol,
-    Timeout,
-    UnusedServices,
-    Warmup,
-)
 from meshtrial.errors import UsageError
 from meshtrial.typed import read, shortened
 
@@ -87,26 +65,26 @@ class Load:
 
     kind: ClassVar[str]  # the kind's name in a plan
 
-    connections: Connections  # over all generators; each is one fortio thread
-    duration_s: Seconds  # measured seconds of one call of the generators
-    warmup_s: Warmup = 1.0  # seconds before it that are discarded
+    connections: settings.Connections  # over all generators; each is one fortio thread
+    duration_s: settings.Seconds  # measured seconds of one call of the generators
+    warmup_s: settings.Warmup = 1.0  # seconds before it that are discarded
     _: dataclasses.KW_ONLY
-    payload_bytes: PayloadBytes = 0  # body that is sent and echoed; 0 sends GET
-    response_bytes: ResponseBytes = 0  # size of the response that is asked for; 0 leaves it to the application
-    headers: Headers = 0  # further request headers of 64 bytes each
+    payload_bytes: settings.PayloadBytes = 0  # body that is sent and echoed; 0 sends GET
+    response_bytes: settings.ResponseBytes = 0  # size of the response that is asked for; 0 leaves it to the application
+    headers: settings.Headers = 0  # further request headers of 64 bytes each
     keepalive: bool = True  # false closes the connection after every request
     # One of `PROTOCOLS`. `mixed` is HTTP/1.1 and gRPC at once, from alternating generators. `tcp` sends bytes and waits
     # for their echo; without keepalive it opens a connection for each exchange. With `sse` and `grpc-stream` each
     # connection holds one stream, over which the server sends events. Rates and requests are then those of events.
-    protocol: SpokenProtocol = "http1"
+    protocol: settings.SpokenProtocol = "http1"
     catchup: bool = True  # false is fortio's `-nocatchup`: overdue requests are skipped instead of sent late
-    timeout_s: Timeout = 5.0  # how long the client waits for a response
-    generators: Generators = 1  # load-generator processes or pods that share rate and connections
+    timeout_s: settings.Timeout = 5.0  # how long the client waits for a response
+    generators: settings.Generators = 1  # load-generator processes or pods that share rate and connections
     generators_vary: bool = False  # other loads of the study differ in their generators alone, so the label names them
-    replicas: Replicas = 1  # copies of the application; in studies that scale out, endpoints of each role
-    unused_services: UnusedServices = 0  # deployed beside the application; no request goes to them
-    idle_connections: IdleConnections = 0  # beside `connections`: open during the whole run, without requests
-    after_s: Warmup = 0.0  # seconds after the load at which memory is read again; 0 reads none
+    replicas: settings.Replicas = 1  # copies of the application; in studies that scale out, endpoints of each role
+    unused_services: settings.UnusedServices = 0  # deployed beside the application; no request goes to them
+    idle_connections: settings.IdleConnections = 0  # beside `connections`: open during the whole run, without requests
+    after_s: settings.Warmup = 0.0  # seconds after the load at which memory is read again; 0 reads none
 
     def __post_init__(self) -> None:
         require_bounds(self)
@@ -131,7 +109,7 @@ class Load:
     @property
     def streams(self) -> bool:
         """Whether the server sends events over streams that are held for the whole run."""
-        return self.protocol in STREAMED
+        return self.protocol in settings.STREAMED
 
     @property
     def only_grpc(self) -> bool:
@@ -238,17 +216,26 @@ class Load:
 
 
 @dataclass(frozen=True)
-class _Rate:
-    """A separate base class, so that the rate is the first argument of an open load."""
+class _Scheduled(Load):
+    """Every request has a moment at which it is due."""
 
-    rps: PositiveRate  # requests per second over all connections and generators
+    arrivals: settings.Arrivals = field(default="uniform", kw_only=True)  # one of `ARRIVALS`
+
+    @property
+    def _arrivals(self) -> str:
+        return self.arrivals
 
 
 @dataclass(frozen=True)
-class OpenLoad(Load, _Rate):
-    """Requests leave when they are due, even if earlier ones are unanswered."""
+class _Rate:
+    """A separate base class, so that the rate is the first argument of an open load."""
 
-    arrivals: Arrivals = field(default="uniform", kw_only=True)  # one of `ARRIVALS`
+    rps: settings.PositiveRate  # requests per second over all connections and generators
+
+
+@dataclass(frozen=True)
+class OpenLoad(_Scheduled, _Rate):
+    """Requests leave when they are due, even if earlier ones are unanswered."""
 
     @property
     def asked_rps(self) -> float:
@@ -259,10 +246,6 @@ class OpenLoad(Load, _Rate):
     def _rate(self) -> str:
         return f"{self.rps:g}rps"
 
-    @property
-    def _arrivals(self) -> str:
-        return self.arrivals
-
 
 @dataclass(frozen=True)
 class SlicedLoad(Load):
@@ -271,8 +254,8 @@ class SlicedLoad(Load):
     Slices add no observations: their requests are those of one run.
     """
 
-    slices: Slices = field(default=1, kw_only=True)
-    slice_warmup_s: Warmup = field(default=0.0, kw_only=True)  # discarded at the beginning of each slice
+    slices: settings.Slices = field(default=1, kw_only=True)
+    slice_warmup_s: settings.Warmup = field(default=0.0, kw_only=True)  # discarded at the beginning of each slice
     trickle_rps: float = field(default=0.0, kw_only=True)  # keeps the deployment warm between slices; 0 sends nothing
 
     @property
@@ -315,12 +298,11 @@ class ClosedLoop(SlicedLoad):
 
 
 @dataclass(frozen=True)
-class CapacitySearch(Load):
+class CapacitySearch(_Scheduled):
     """The highest rate that is kept, searched in steps of ``duration_s``."""
 
     kind = "capacity_search"
 
-    arrivals: Arrivals = field(default="uniform", kw_only=True)
     objective: str = field(default="", kw_only=True)  # a further condition of a rate, e.g. `p99<10ms`; may be empty
 
     def __post_init__(self) -> None:
@@ -332,10 +314,6 @@ class CapacitySearch(Load):
     def _rate(self) -> str:
         return "capacity" + ("-" + self.objective.replace("<", "-under-") if self.objective else "")
 
-    @property
-    def _arrivals(self) -> str:
-        return self.arrivals
-
 
 @dataclass(frozen=True)
 class Ramp(OpenLoad):
@@ -343,7 +321,7 @@ class Ramp(OpenLoad):
 
     kind = "ramp"
 
-    steps: RampSteps = field(kw_only=True)
+    steps: settings.RampSteps = field(kw_only=True)
 
     @property
     def mean_rps(self) -> float:
@@ -375,8 +353,8 @@ class RestartUnderLoad(OpenLoad):
 
     kind = "restart"
 
-    restart_at_s: Moment = field(kw_only=True)  # seconds after the first request
-    around_s: Moment = field(kw_only=True)  # length of the window that begins at this moment
+    restart_at_s: settings.Moment = field(kw_only=True)  # seconds after the first request
+    around_s: settings.Moment = field(kw_only=True)  # length of the window that begins at this moment
 
 
 @dataclass(frozen=True)
@@ -386,9 +364,11 @@ class ChangesUnderLoad(OpenLoad):
     kind = "changes"
 
     changes: tuple[str, ...] = field(kw_only=True)  # of `design.changes.CHANGES`
-    change_every_s: ChangeInterval = field(kw_only=True)
-    change_cycles: ChangeCycles = field(kw_only=True)
-    churn_per_min: ChurnPerMinute = field(default=0.0, kw_only=True)  # further changes that no request can notice
+    change_every_s: settings.ChangeInterval = field(kw_only=True)
+    change_cycles: settings.ChangeCycles = field(kw_only=True)
+    churn_per_min: settings.ChurnPerMinute = field(
+        default=0.0, kw_only=True
+    )  # further changes that no request can notice
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -4,8 +4,6 @@ A file is never rewritten. Its seal is checked over its recorded content, and on
 Fields that an earlier version did not have get the value that was in force then.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

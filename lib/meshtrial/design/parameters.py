@@ -5,8 +5,6 @@ itself refuses it. A setting counts as given if a cell that holds nothing but li
 cell is a parameters cell, edited by hand or injected.
 """
 
-from __future__ import annotations
-
 import ast
 import difflib
 import json
@@ -15,13 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
 
 import msgspec
-import msgspec.inspect
 
 from meshtrial.design.migration import current_setting, current_settings
-from meshtrial.design.settings import Settings
+from meshtrial.design.settings import GROUPS, Settings
 from meshtrial.errors import UsageError
 from meshtrial.typed import read_yaml, shortened
 
@@ -29,6 +26,7 @@ LARGEST = 2**63  # far above anything that a study counts or measures, and the b
 LONGEST = 1500  # characters; a list of all possible values is shorter
 # Paths that `papermill --inject-paths` injects; they are no settings of a study.
 _PAPERMILLS = "PAPERMILL_"
+_UNLIMITED = msgspec.Meta()
 
 Value: TypeAlias = str | int | float | bool
 
@@ -41,23 +39,17 @@ class Setting:
     kind: type
     default: Any  # always accepted, whatever the bounds: an empty list or 0 leaves the value to the profile
     help: str = ""
-    group: str = ""
     allowed: tuple[str, ...] = ()  # the only values; empty where any text is allowed
-    at_least: float | None = None
-    more_than: float | None = None
-    at_most: float | None = None
-    multiple_of: int | None = None
+    limits: msgspec.Meta = _UNLIMITED  # of a number, or of each number of a list
     listed: bool = False  # any number of values, given as text with commas
 
     def read(self, value: Any) -> Any:
         """Return the converted value; UsageError, which names the setting and what is allowed, if it is wrong."""
         if self.listed:
             return self._read_list(value)
-        if self.kind is bool:
-            if not isinstance(value, bool):
-                raise self._refuse(value, "true or false")
-            return value
-        return self._read_text(value) if self.kind is str else self._read_number(value)
+        if self.kind is bool and not isinstance(value, bool):
+            raise self._refuse(value, "true or false")
+        return value if self.kind is bool else self._read_text(value) if self.kind is str else self._read_number(value)
 
     def require(self, value: Any) -> None:
         """Raise UsageError if a value of the right type is out of bounds."""
@@ -79,22 +71,16 @@ class Setting:
     @property
     def bounds(self) -> str:
         """The bounds of a number in words; empty where there are none."""
-        return self._range() if {self.at_least, self.more_than, self.at_most} - {None} else ""
+        return self._range() if {self.limits.ge, self.limits.gt, self.limits.le} - {None} else ""
 
     def _read_list(self, value: Any) -> tuple[Any, ...]:
         items = value if isinstance(value, list | tuple) else split_list(value) if isinstance(value, str) else [value]
         if not items and isinstance(value, str) and value:
             raise self._refuse(value, self._expected())
-        numbers = []
-        for item in items:
-            number = item
-            if isinstance(item, str):
-                try:
-                    number = float(item)
-                    number = int(number) if number.is_integer() else number
-                except ValueError:
-                    raise self._refuse(value, self._expected()) from None
-            numbers.append(number)
+        try:
+            numbers = [as_number(item) if isinstance(item, str) else item for item in items]
+        except ValueError:
+            raise self._refuse(value, self._expected()) from None
         # As for a single value, a 0 that is out of bounds leaves the value to the profile.
         if numbers == [0] and not isinstance(numbers[0], bool) and not self._is_within(0):
             return ()
@@ -129,11 +115,12 @@ class Setting:
         return value
 
     def _is_within(self, value: float) -> bool:
+        limits = self.limits
         return (
-            (self.at_least is None or value >= self.at_least)
-            and (self.more_than is None or value > self.more_than)
-            and (self.at_most is None or value <= self.at_most)
-            and (self.multiple_of is None or value % self.multiple_of == 0)
+            (limits.ge is None or value >= limits.ge)
+            and (limits.gt is None or value > limits.gt)
+            and (limits.le is None or value <= limits.le)
+            and (limits.multiple_of is None or value % limits.multiple_of == 0)
         )
 
     def _expected(self) -> str:
@@ -143,14 +130,15 @@ class Setting:
         return f"{numbers} with commas, each {self._range()}" if self.bounds else f"{numbers} with commas"
 
     def _range(self) -> str:
-        most = "" if self.at_most is None else f"{self.at_most:.10g}"
-        if self.more_than is not None:
-            text = f"more than {self.more_than:g}" + (f", at most {most}" if most else "")
-        elif self.at_least is None:
+        limits = self.limits
+        most = "" if limits.le is None else f"{limits.le:.10g}"
+        if limits.gt is not None:
+            text = f"more than {limits.gt:g}" + (f", at most {most}" if most else "")
+        elif limits.ge is None:
             text = f"at most {most}"
         else:
-            text = f"{self.at_least:g} to {most}" if most else f"{self.at_least:g} or more"
-        return text + (f", a multiple of {self.multiple_of}" if self.multiple_of else "")
+            text = f"{limits.ge:g} to {most}" if most else f"{limits.ge:g} or more"
+        return text + (f", a multiple of {limits.multiple_of}" if limits.multiple_of else "")
 
     def _refuse(self, value: Any, allowed: str) -> UsageError:
         meaning = f" ({self.help})" if self.help else ""
@@ -159,9 +147,13 @@ class Setting:
 
 @cache
 def settings_of(declaration: Any) -> Mapping[str, Setting]:
-    """Return the fields of a Struct or dataclass by name, with their annotations."""
+    """Return the fields of a Struct or dataclass by name.
+
+    A field may be annotated with its bounds (:class:`msgspec.Meta`), its allowed values (a tuple) and its help text.
+    """
+    hints = get_type_hints(declaration, include_extras=True)
     fields = msgspec.inspect.type_info(declaration).fields  # type: ignore[attr-defined]
-    return {field.name: _setting(field) for field in fields}
+    return {field.name: _setting(field.name, hints[field.name], field.default) for field in fields}
 
 
 def require_bounds(declared: Any) -> None:
@@ -170,31 +162,25 @@ def require_bounds(declared: Any) -> None:
         setting.require(getattr(declared, setting.name))
 
 
-def _setting(field: msgspec.inspect.Field) -> Setting:
-    described, extra, inner = _annotated(field.type)
-    listed = isinstance(inner, msgspec.inspect.VarTupleType)
-    if isinstance(inner, msgspec.inspect.VarTupleType):
-        _, _, inner = _annotated(inner.item_type)
-    kinds = {msgspec.inspect.BoolType: bool, msgspec.inspect.IntType: int, msgspec.inspect.FloatType: float}
+def _setting(name: str, hint: Any, default: Any) -> Setting:
+    kind, notes = _annotated(hint)
+    if listed := get_origin(kind) is tuple:
+        kind, of_items = _annotated(get_args(kind)[0])
+        notes = (*notes, *of_items)
+    noted: dict[type, Any] = {type(note): note for note in notes}
     return Setting(
-        field.name,
-        kinds.get(type(inner), str),
-        field.default,
-        described.get("description", ""),
-        described.get("title", ""),
-        extra.get("allowed", ()),
-        getattr(inner, "ge", None),
-        getattr(inner, "gt", None),
-        getattr(inner, "le", None),
-        getattr(inner, "multiple_of", None),
+        name,
+        kind if kind in (bool, int, float) else str,
+        default,
+        noted.get(str, ""),
+        noted.get(tuple, ()),
+        noted.get(msgspec.Meta, _UNLIMITED),
         listed,
     )
 
 
-def _annotated(kind: msgspec.inspect.Type) -> tuple[Mapping[str, Any], Mapping[str, Any], msgspec.inspect.Type]:
-    if isinstance(kind, msgspec.inspect.Metadata):
-        return kind.extra_json_schema or {}, kind.extra or {}, kind.type
-    return {}, {}, kind
+def _annotated(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    return (hint.__origin__, hint.__metadata__) if get_origin(hint) is Annotated else (hint, ())
 
 
 class Taken:
@@ -242,10 +228,11 @@ class Taken:
     def groups(self) -> Iterator[tuple[str, list[Setting]]]:
         """Yield headings with their settings: those of the parameters cell, then the further ones by group."""
         yield "In the parameters cell", [self.settings[name] for name in self.cell]
-        further: dict[str, list[Setting]] = {}
-        for name, one in self.settings.items():
-            if name not in self.cell:
-                further.setdefault(one.group, []).append(one)
+        heading, further = "", dict[str, list[Setting]]()
+        for name in settings_of(Settings):
+            heading = GROUPS.get(name, heading)
+            if name in self.settings and name not in self.cell:
+                further.setdefault(heading, []).append(self.settings[name])
         yield from further.items()
 
     def source(self) -> str:
@@ -307,32 +294,29 @@ def given_in_notebook(sources: Iterable[str], namespace: Mapping[str, Any], take
 
 def _assigned_literals(source: str) -> list[str]:
     """Return the names that a cell sets if it holds nothing but ``name = literal``; no names otherwise."""
-    try:
-        body = ast.parse(source).body
-    except SyntaxError:
-        return []
     names = []
-    for statement in body:
-        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            target, value = statement.target, statement.value
-        elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-            target, value = statement.targets[0], statement.value
-        else:
-            return []
-        if value is None or not _is_literal(value):
-            return []
-        names.append(target.id)
-    return names
-
-
-def _is_literal(node: ast.expr) -> bool:
     try:
-        ast.literal_eval(node)
-    except ValueError:
-        return False
-    return True
+        for statement in ast.parse(source).body:
+            match statement:
+                case (
+                    ast.Assign(targets=[ast.Name(id=name), *_], value=value)
+                    | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
+                ):
+                    ast.literal_eval(value)
+                    names.append(name)
+                case _:
+                    return []
+    except (SyntaxError, ValueError):
+        return []
+    return names
 
 
 def split_list(text: str) -> tuple[str, ...]:
     """Return the items of a text with commas: (``a``, ``b``) for ``a, b``."""
     return tuple(item.strip() for item in text.split(",") if item.strip())
+
+
+def as_number(text: str) -> int | float:
+    """Return the number that a text holds, whole if it is; ValueError if it holds none."""
+    number = float(text)
+    return int(number) if number.is_integer() else number

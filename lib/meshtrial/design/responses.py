@@ -5,8 +5,6 @@ cannot be declared primary and gets no verdict. A further percentile is one line
 system one line of `PARTS`.
 """
 
-from __future__ import annotations
-
 import difflib
 import math
 import re

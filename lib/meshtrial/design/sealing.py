@@ -5,8 +5,6 @@ content of a cluster file. Charts' values are replaced by digests, because keys 
 session needs to find the files again, :data:`LOCAL`, stays on the machine.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Mapping
@@ -44,7 +42,9 @@ def sealed(options: Mapping[str, Any]) -> dict[str, Any]:
 def without_folders(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return parameters with the last names of files, and without those that only lead to a cluster."""
     given = {name: str(parameters[name]) for name in LOCAL if parameters.get(name)}
-    names = {name: _each_path(name, text, _last_name) if name in _NAMED else "" for name, text in given.items()}
+    names = {
+        name: _each_path(name, text, lambda path: path.name) if name in _NAMED else "" for name, text in given.items()
+    }
     return {**parameters, **names}
 
 
@@ -70,7 +70,10 @@ def at_hand(options: Mapping[str, Any], local: Mapping[str, str]) -> dict[str, A
 def local_of(parameters: Mapping[str, Any]) -> dict[str, str]:
     """Return the parameters in :data:`LOCAL` with absolute paths, for a session in another folder."""
     given = {name: str(parameters[name]) for name in LOCAL if parameters.get(name)}
-    return {name: text if name == "context" else _each_path(name, text, _absolute) for name, text in given.items()}
+    return {
+        name: text if name == "context" else _each_path(name, text, lambda path: path.expanduser().absolute())
+        for name, text in given.items()
+    }
 
 
 def published(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,10 +81,10 @@ def published(options: Mapping[str, Any]) -> dict[str, Any]:
     made = dict(options)
     for name in ("kubeconfig", "manifests", "helm"):
         if made.get(name):
-            made[name] = _last_name(str(made[name]))
+            made[name] = Path(str(made[name])).name
     if folders := made.get("mesh_folders"):
         listed = folders if isinstance(folders, list | tuple) else split_list(str(folders))
-        made["mesh_folders"] = [_last_name(str(folder)) for folder in listed]
+        made["mesh_folders"] = [Path(str(folder)).name for folder in listed]
     if isinstance(made.get("meshes"), Mapping):
         made["meshes"] = _meshes(made["meshes"])
     return made
@@ -109,7 +112,7 @@ def _meshes(options: Mapping[str, Any]) -> dict[str, Any]:
         elif isinstance(value, Mapping):
             public[key] = _meshes(value)
         else:
-            public[key] = _last_name(value) if key == "path" and isinstance(value, str) else value
+            public[key] = Path(value).name if key == "path" and isinstance(value, str) else value
     return public
 
 
@@ -120,17 +123,9 @@ def _digest(values: Any) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _each_path(name: str, text: str, change: Callable[[str], str]) -> str:
+def _each_path(name: str, text: str, change: Callable[[Path], object]) -> str:
     """Return a parameter with its paths changed: a single one, or in ``versions`` one after each ``name=``."""
     if name != "versions":
-        return change(text)
+        return str(change(Path(text)))
     parts = (item.partition("=") for item in split_list(text))
-    return ",".join(f"{version}={change(path)}" if equals else version for version, equals, path in parts)
-
-
-def _last_name(path: str) -> str:
-    return Path(path).name
-
-
-def _absolute(path: str) -> str:
-    return str(Path(path).expanduser().absolute())
+    return ",".join(f"{version}={change(Path(path))}" if equals else version for version, equals, path in parts)

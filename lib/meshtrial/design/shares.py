@@ -1,7 +1,5 @@
 """How generators share a load, and which loads fortio can generate; both are known before anything is deployed."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 
@@ -70,7 +68,7 @@ def require_possible(load: Load) -> None:
     if not isinstance(load, OpenLoad):
         return
     for connections in split_connections(load):
-        if _calls_of(load, connections) < 2 * connections:
+        if int(split_rate(load, connections, load.duration_s) * load.duration_s) < 2 * connections:
             needed = 2 * load.connections / load.rps
             raise UsageError(
                 f"rps = {load.rps:g} for duration_s = {load.duration_s:g} over connections = {load.connections}: "
@@ -91,7 +89,3 @@ def _require_streams(load: Load) -> None:
             f"protocol = {load.protocol!r} with {given}: a stream is one request without a body, whose events are due "
             f"evenly; leave {given} out"
         )
-
-
-def _calls_of(load: Load, connections: int) -> int:
-    return int(split_rate(load, connections, load.duration_s) * load.duration_s)

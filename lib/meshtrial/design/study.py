@@ -35,15 +35,8 @@ _RESTART = "restart-"
 # Applications of the project, beside generated systems. A single name after an @ is an application if it is one of
 # these, otherwise a version.
 APPS = (
-    "echo",
-    "event-streams",
-    "counter-api",
-    "details",
-    "details-nodelay",
-    "tiers",
-    "two-versions",
-    "bookinfo",
-    "emojivoto",
+    *("echo", "event-streams", "counter-api", "details", "details-nodelay"),
+    *("tiers", "two-versions", "bookinfo", "emojivoto"),
 )
 VERSION_NAME, APP_NAME = re.compile(r"[A-Za-z0-9._-]+"), re.compile(r"[a-z0-9-]+")
 _SYSTEM = re.compile(r"system-[1-9]\d{0,8}")
@@ -120,11 +113,6 @@ class Treatment:
     def versioned(self) -> str:
         """The data plane with its version, ``istio@1.30``."""
         return f"{self.dataplane}@{self.version}" if self.version else self.dataplane
-
-    @property
-    def without_restart(self) -> Treatment:
-        """The same without its restart."""
-        return dataclasses.replace(self, restart="")
 
     def has(self, feature: str) -> bool:
         """Whether the treatment carries this feature."""

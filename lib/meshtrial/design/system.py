@@ -13,14 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
 
 import yaml
 from msgspec import Meta
 
 from meshtrial import typed
 from meshtrial.decoding import NotTextError, text_of
-from meshtrial.design.parameters import require_bounds
+from meshtrial.design.parameters import as_number, require_bounds
 from meshtrial.errors import UsageError
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class Call:
     caller: str
     callee: str
     rps: Annotated[float, Meta(gt=0, le=1e9)]  # over all replicas
-    protocol: Annotated[str, Meta(extra={"allowed": CALL_PROTOCOLS})] = "http1"
+    protocol: Annotated[str, CALL_PROTOCOLS] = "http1"
     connections: Count = 1  # over all replicas
     request_bytes: Bytes = 0  # sizes of the bodies
     response_bytes: Bytes = 0
@@ -69,17 +69,11 @@ class Call:
         return self.caller, self.callee
 
 
-@dataclass(frozen=True)
-class CallStep:
+class CallStep(NamedTuple):
     """A step of a path: one call, whose answer is awaited."""
 
     caller: str
     callee: str
-
-    @property
-    def pair(self) -> tuple[str, str]:
-        """Caller and callee."""
-        return self.caller, self.callee
 
 
 @dataclass(frozen=True)
@@ -142,7 +136,7 @@ def calls_of(steps: Sequence[Step]) -> Iterator[tuple[str, str]]:
     """Yield caller and callee of each call of a path, in the order in which they are written."""
     for step in steps:
         if isinstance(step, CallStep):
-            yield step.pair
+            yield step
         else:
             for branch in step.branches:
                 yield from calls_of(branch)
@@ -203,13 +197,10 @@ def _read_csv(path: Path) -> System:
 
 
 def _cell(column: str, text: str) -> Any:
-    if column in ("caller", "callee", "protocol"):
-        return text
     try:
-        number = float(text)
+        return text if column in ("caller", "callee", "protocol") else as_number(text)
     except ValueError:
         return text
-    return int(number) if number.is_integer() else number
 
 
 def _part(kind: type[T], data: Mapping[str, Any], place: str) -> T:
@@ -270,7 +261,7 @@ def _changed(one: Service | Call, *left_out: str) -> dict[str, Any]:
 
 def _written(steps: Sequence[Step]) -> list[Any]:
     return [
-        _ARROW.join(step.pair)
+        _ARROW.join(step)
         if isinstance(step, CallStep)
         else {"parallel": [_written(branch) for branch in step.branches]}
         for step in steps

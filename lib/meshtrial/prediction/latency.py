@@ -68,7 +68,7 @@ def _masses(latencies: FloatArray, edges: FloatArray) -> FloatArray:
 def _sequence(steps: Sequence[Step], gridded: Mapping[Pair, _Gridded]) -> FloatArray:
     total: FloatArray | None = None
     for step in steps:
-        one = gridded[step.pair].masses if isinstance(step, CallStep) else _largest(step.branches, gridded)
+        one = gridded[step].masses if isinstance(step, CallStep) else _largest(step.branches, gridded)
         total = one if total is None else _sum(total, one)
     assert total is not None, "a path has steps"
     return total

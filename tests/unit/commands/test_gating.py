@@ -105,17 +105,10 @@ def notebook(monkeypatch, tmp_path):
     return given
 
 
-@pytest.fixture
-def sample(tmp_path) -> Path:
-    folder = tmp_path / SAMPLE.parent.name / SAMPLE.name
-    shutil.copytree(SAMPLE, folder)
-    return folder
-
-
 @pytest.mark.parametrize("verb", ["run", "report"])
-def test_a_study_is_judged_by_what_its_plan_declared(verb, sample, notebook):
-    notebook(sample)
-    given = ("run", "ambient_vs_no_mesh", "-p", f"study_dir={sample}") if verb == "run" else ("report", str(sample))
+def test_a_study_is_judged_by_what_its_plan_declared(verb, copied, notebook):
+    notebook(copied)
+    given = ("run", "ambient_vs_no_mesh", "-p", f"study_dir={copied}") if verb == "run" else ("report", str(copied))
     code, _, err = call(*given, "--fail-on", "slower:material")
     assert code == 4
     as_reviewed(err.removesuffix("\n"))
@@ -133,11 +126,11 @@ def last(out: str) -> str:
     return out.splitlines()[-1]
 
 
-def test_what_was_excluded_is_the_last_line_with_its_code_unless_the_gate_fires(sample, notebook):
-    notebook(sample, Ending(True, LOST))
-    code, out, _ = call("report", str(sample), "--fail-on", "faster")
+def test_what_was_excluded_is_the_last_line_with_its_code_unless_the_gate_fires(copied, notebook):
+    notebook(copied, Ending(True, LOST))
+    code, out, _ = call("report", str(copied), "--fail-on", "faster")
     assert (code, last(out)) == (3, f"{LOST} (exit code 3)")
-    code, out, err = call("report", str(sample), "--fail-on", "slower")
+    code, out, err = call("report", str(copied), "--fail-on", "slower")
     assert (code, last(out)) == (4, LOST)
     assert err.startswith("meshtrial report: gate fired: ")
 
@@ -151,20 +144,20 @@ def test_what_was_excluded_is_the_last_line_with_its_code_unless_the_gate_fires(
         (Ending(False, ""), (3, 3), "no verdict was given on a primary response"),
     ],
 )
-def test_a_study_that_gave_verdicts_may_succeed_whatever_was_excluded(ended, codes, said, sample, notebook):
-    notebook(sample, ended)
+def test_a_study_that_gave_verdicts_may_succeed_whatever_was_excluded(ended, codes, said, copied, notebook):
+    notebook(copied, ended)
     for allowed, expected in zip(((), ("--allow-excluded",)), codes, strict=True):
-        code, out, _ = call("run", "ambient_vs_no_mesh", "-p", f"study_dir={sample}", *allowed)
+        code, out, _ = call("run", "ambient_vs_no_mesh", "-p", f"study_dir={copied}", *allowed)
         assert code == expected
         line = f"{said} (exit code {code})" if code else said
         assert last(out) == line if line else last(out).startswith("index ")
 
 
-def test_an_unfinished_study_passes_no_gate(sample, notebook):
-    for late in sorted((sample / "runs").glob("08-*")):
+def test_an_unfinished_study_passes_no_gate(copied, notebook):
+    for late in sorted((copied / "runs").glob("08-*")):
         shutil.rmtree(late)
-    notebook(sample)
-    code, _, err = call("report", str(sample), "--fail-on", "slower")
+    notebook(copied)
+    code, _, err = call("report", str(copied), "--fail-on", "slower")
     assert code == 4
     assert err.endswith(": provisional (7 of 8 blocks) (an unfinished study passes no gate)\n")
 

@@ -10,13 +10,8 @@ from meshtrial.records import listing
 
 SHOP = str(paths.CHECKOUT / "data" / "systems" / "online_shop.yaml")
 STUDY = str(listing.SAMPLE / "decomposition-20261128T060908Z-b5e99d19.tar.xz")
+pytestmark = pytest.mark.usefixtures("studies")  # packed samples are unpacked there
 CALLS = "caller,callee,rps\na,b,500\nb,c,100rps\n"
-
-
-@pytest.fixture(autouse=True)
-def unpacked(tmp_path, monkeypatch) -> None:
-    """Packed samples are unpacked into the test's own folder."""
-    monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path / "studies"))
 
 
 def test_the_shop_is_predicted_for_every_treatment(tmp_path):

@@ -18,10 +18,9 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 
 
 @pytest.fixture
-def reports(tmp_path, monkeypatch):
+def reports(tmp_path, monkeypatch, studies):
     folder = tmp_path / "papermill_runs"
     monkeypatch.setenv("MESHTRIAL_REPORTS", str(folder))
-    monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path / "studies"))
     return folder
 
 

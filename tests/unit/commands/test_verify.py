@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from commandline import SAMPLE, meshtrial
+from commandline import meshtrial
 from refused import as_reviewed, missing
 
 from meshtrial.design.plan import make_plan
@@ -78,8 +78,8 @@ def test_an_environment_of_a_study_that_began_before_its_digest_was_written_is_n
 
 
 @pytest.fixture
-def sample(tmp_path) -> StudyStore:
-    return StudyStore.open(shutil.copytree(SAMPLE, tmp_path / SAMPLE.parent.name / SAMPLE.name))
+def sample(copied) -> StudyStore:
+    return StudyStore.open(copied)
 
 
 def test_latencies_that_the_requests_do_not_give_are_told_though_the_sums_were_remade(sample):

@@ -1,7 +1,5 @@
 """The study of changes: its parameters give turns of one load, and impossible ones are refused before a run."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest

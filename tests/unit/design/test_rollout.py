@@ -19,7 +19,6 @@ def test_a_restart_is_written_like_a_feature_and_is_none():
     assert (treatment.features, treatment.restart) == (("mtls",), "app")
     assert treatment.name == "sidecar+mtls+restart-app@details"
     assert Treatment.parse("sidecar+restart-app+mtls") == Treatment.parse("sidecar+mtls+restart-app")
-    assert treatment.without_restart.name == "sidecar+mtls@details"
 
 
 @pytest.mark.parametrize("text", ["none+restart-node", "none+restart-app+restart-proxies", "none+restart-"])

@@ -33,12 +33,6 @@ def file(whole, tmp_path) -> Path:
     return Path(shutil.copy(whole, tmp_path))
 
 
-@pytest.fixture
-def studies(tmp_path, monkeypatch) -> Path:
-    monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path / "studies"))
-    return tmp_path / "studies"
-
-
 @pytest.fixture(params=[packed.SUFFIX, packed.ZIP])
 def suffix(request) -> str:
     return request.param
@@ -86,22 +80,18 @@ def test_the_same_study_gives_the_same_bytes_and_comes_back_whole(tmp_path):
     assert list((tmp_path / "root").rglob(".unpacking-*")) == []
 
 
-def test_a_link_is_refused_for_it_would_bring_what_it_points_to(tmp_path):
-    folder, secret = tmp_path / SAMPLE.parent.name / SAMPLE.name, tmp_path / "secret"
-    shutil.copytree(SAMPLE, folder)
-    secret.write_text("key")
-    link = folder / "notes.txt"
-    link.symlink_to(secret)
+def test_a_link_is_refused_for_it_would_bring_what_it_points_to(copied, tmp_path):
+    (tmp_path / "secret").write_text("key")
+    (copied / "notes.txt").symlink_to(tmp_path / "secret")
     with refused(RecordError):
-        packed.pack(folder, tmp_path / "linked.tar.xz")
+        packed.pack(copied, tmp_path / "linked.tar.xz")
     assert not (tmp_path / "linked.tar.xz").exists()
 
 
-def test_what_a_crash_left_half_written_is_not_packed(tmp_path):
-    folder = shutil.copytree(SAMPLE, tmp_path / SAMPLE.parent.name / SAMPLE.name)
-    (folder / "runs" / ".incomplete-01-1-none").mkdir()
-    (folder / "runs" / ".incomplete-01-1-none" / "fortio.json").write_text("{")
-    made = contents(packed.pack(folder, tmp_path / "study.tar.xz"))
+def test_what_a_crash_left_half_written_is_not_packed(copied, tmp_path):
+    (copied / "runs" / ".incomplete-01-1-none").mkdir()
+    (copied / "runs" / ".incomplete-01-1-none" / "fortio.json").write_text("{")
+    made = contents(packed.pack(copied, tmp_path / "study.tar.xz"))
     assert [name for name in made if "incomplete" in name] == []
 
 
@@ -123,11 +113,10 @@ def test_a_file_is_whole_wherever_in_a_record_its_last_content_ends(tmp_path):
             packed.unpack(longer, tmp_path / "longer")
 
 
-def test_a_long_name_comes_back(tmp_path):
-    folder = shutil.copytree(SAMPLE, tmp_path / SAMPLE.parent.name / SAMPLE.name)
+def test_a_long_name_comes_back(copied, tmp_path):
     long = Path("runs", "01-1-none", "logs", f"{'p' * 240}.log")
-    (folder / long).write_text("line")
-    back = packed.unpack(packed.pack(folder, tmp_path / "study.tar.xz"), tmp_path / "root")
+    (copied / long).write_text("line")
+    back = packed.unpack(packed.pack(copied, tmp_path / "study.tar.xz"), tmp_path / "root")
     assert (back / long).read_text() == "line"
 
 
@@ -197,8 +186,7 @@ def test_what_cannot_be_packed_is_told_in_one_line(tmp_path, monkeypatch, argv, 
 
 
 def test_a_study_without_verdicts_is_not_packed(tmp_path):
-    folder = tmp_path / "study" / "folder"
-    shutil.copytree(SAMPLE, folder)
+    folder = shutil.copytree(SAMPLE, tmp_path / "study" / "folder")
     (folder / "verdicts.json").unlink()
     with refused(RecordError):
         packed.pack(folder, tmp_path / "study.tar.xz")

@@ -1,23 +1,11 @@
-"""The studies, each a module with its settings, its profiles and a function that builds the study."""
+"""The studies: every other module of this folder, with its settings, its profiles and a function that builds it."""
 
-from __future__ import annotations
-
-from typing import Protocol
+import importlib
+import pkgutil
+from typing import Protocol, cast
 
 from meshtrial.design.parameters import Taken
 from meshtrial.design.settings import Settings
-from meshtrial.design.studies import (
-    ambient_vs_no_mesh,
-    building_blocks,
-    calibration,
-    decomposition,
-    feature_impact,
-    mesh_comparison,
-    prediction,
-    propagation,
-    rollout,
-    scale_out,
-)
 from meshtrial.design.study import Study
 from meshtrial.errors import UsageError
 
@@ -31,18 +19,8 @@ class StudyModule(Protocol):
         """Return the study of checked settings."""
 
 
-STUDIES: dict[str, StudyModule] = {
-    "ambient_vs_no_mesh": ambient_vs_no_mesh,
-    "building_blocks": building_blocks,
-    "calibration": calibration,
-    "decomposition": decomposition,
-    "feature_impact": feature_impact,
-    "mesh_comparison": mesh_comparison,
-    "prediction": prediction,
-    "propagation": propagation,
-    "rollout": rollout,
-    "scale_out": scale_out,
-}
+_NAMES = sorted(found.name for found in pkgutil.iter_modules(__path__) if found.name != "common")
+STUDIES = {name: cast(StudyModule, importlib.import_module(f"{__name__}.{name}")) for name in _NAMES}
 
 
 def study_module(name: str) -> StudyModule:

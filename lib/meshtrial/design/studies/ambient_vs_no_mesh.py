@@ -6,23 +6,18 @@ as ``node-proxy@details`` are run inside the blocks, each against its own app wi
 life and the protocol, each as a family of its own.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from meshtrial.design.load import Load
 from meshtrial.design.parameters import Taken, split_list
-from meshtrial.design.settings import CALLED, CLUSTER, GENERAL, LOAD, Settings
+from meshtrial.design.settings import CALLED, CLUSTER, FIRST, GENERAL, LAST, LOAD, Settings
 from meshtrial.design.studies import common
 from meshtrial.design.study import Contrast, Study, Treatment
 from meshtrial.errors import UsageError
 
 CONNECTIONS = {"keep-alive": True, "close": False}
 SETTINGS = Taken(
-    cell=(
-        *("profile", "backend", "treatments", "app", "protocol", "rps", "connections", "duration_s"),
-        *("blocks", "margin", "study_dir", "measure", "design"),
-    ),
+    cell=(*FIRST, "app", "protocol", "rps", "connections", "duration_s", *LAST),
     further=(*GENERAL, *CLUSTER, *LOAD, *CALLED, "closed_loop", "connection"),
     single=("unused_services",),
 )
@@ -56,12 +51,7 @@ def build(settings: Settings) -> Study:
         question="What do node proxies, and a pair of sidecars, add to latency, CPU and memory?",
         app=settings.app,
         blocks=profile.blocks,
-        loads=common.over_generators(
-            common.over_connections(
-                loads_of(common.load_from(settings, profile), settings.connection), settings, profile.connections
-            ),
-            settings,
-        ),
+        loads=common.crossed(loads_of(common.load_from(settings, profile), settings.connection), settings, profile),
         treatments=treatments,
         primary=PRIMARY,
         contrasts=contrasts_of(treatments),

@@ -5,24 +5,19 @@ measured as well, each alone. The interpolation between rates is linear in their
 five to ten apart.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import msgspec
 
 from meshtrial.design.load import Load
 from meshtrial.design.parameters import Taken
-from meshtrial.design.settings import CLUSTER, GENERAL, HELD, LOAD, Settings
+from meshtrial.design.settings import CLUSTER, FIRST, GENERAL, HELD, LAST, LOAD, Settings
 from meshtrial.design.studies import common
 from meshtrial.design.study import Study
 
 SETTINGS = Taken(
-    cell=(
-        *("profile", "backend", "treatments", "protocol", "rates", "connections", "payload_bytes", "duration_s"),
-        *("blocks", "margin", "study_dir", "measure", "design"),
-    ),
-    further=(*GENERAL, *CLUSTER, "protocol", "rates", *HELD, *(n for n in LOAD if n not in ("rps", "replicas"))),
+    cell=(*FIRST, "protocol", "rates", "connections", "payload_bytes", "duration_s", *LAST),
+    further=(*GENERAL, *CLUSTER, *HELD, *(n for n in LOAD if n not in ("rps", "replicas"))),
     defaults={"connections": (10, 100), "payload_bytes": 16_384},
     single=("generators",),
 )

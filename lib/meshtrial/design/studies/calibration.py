@@ -4,22 +4,14 @@ Every treatment goes through the same relay. It adds nothing in the baseline and
 request in the others. The delay that it really added is read back from it.
 """
 
-from __future__ import annotations
-
 from meshtrial.design.parameters import Taken
-from meshtrial.design.settings import GENERAL, LOAD, Settings
+from meshtrial.design.settings import FIRST, GENERAL, LAST, LOAD, Settings
 from meshtrial.design.studies import common
 from meshtrial.design.study import Study
 
 SETTINGS = Taken(
-    cell=(
-        *("profile", "backend", "treatments", "delays_us", "rps", "duration_s", "full", "seed"),
-        *("blocks", "margin", "study_dir", "measure", "design"),
-    ),
-    further=(  # the relay has a single target, so no replicas
-        *GENERAL,
-        *(name for name in LOAD if name != "replicas"),
-    ),
+    cell=(*FIRST, "delays_us", "rps", "duration_s", "full", "seed", *LAST),
+    further=(*GENERAL, *(name for name in LOAD if name != "replicas")),  # the relay has a single target
     single=("connections", "generators"),
 )
 PROFILES = {

@@ -1,7 +1,5 @@
 """What all studies share, and how profiles fill settings that are left empty."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import secrets
@@ -15,13 +13,7 @@ from meshtrial import stats
 from meshtrial.design.foreseen import INSTEAD, instead_of
 from meshtrial.design.load import ClosedLoop, FixedRate, Load, Ramp, SlicedLoad
 from meshtrial.design.parameters import Taken, settings_of, split_list
-from meshtrial.design.responses import (
-    declared_margins,
-    declared_scales,
-    default_margins,
-    default_scales,
-    response,
-)
+from meshtrial.design.responses import declared_margins, declared_scales, default_margins, default_scales, response
 from meshtrial.design.sealing import options_of
 from meshtrial.design.settings import Settings
 from meshtrial.design.shares import require_possible
@@ -114,18 +106,13 @@ def generators_of(settings: Settings) -> tuple[int, ...]:
     return numbers
 
 
-def over_generators(loads: Iterable[Load], settings: Settings) -> tuple[Load, ...]:
-    """Return every load with every number of generators."""
-    several = generators_of(settings)
-    if len(several) == 1:
-        return tuple(loads)
-    return tuple(replace(load, generators=number, generators_vary=True) for load in loads for number in several)
-
-
-def over_connections(loads: Iterable[Load], settings: Settings, default: int) -> tuple[Load, ...]:
-    """Return every load with every number of connections, and each of these with every number of idle ones."""
-    every = itertools.product(loads, settings.connections or (default,), settings.idle_connections)
-    return tuple(replace(load, connections=busy, idle_connections=idle) for load, busy, idle in every)
+def crossed(loads: Iterable[Load], settings: Settings, profile: Profile) -> tuple[Load, ...]:
+    """Return every load with every number of connections, of idle ones and of generators."""
+    numbers, busy = generators_of(settings), settings.connections or (profile.connections,)
+    return tuple(
+        replace(load, connections=many, idle_connections=idle, generators=number, generators_vary=len(numbers) > 1)
+        for load, many, idle, number in itertools.product(loads, busy, settings.idle_connections, numbers)
+    )
 
 
 def treatments_of(text: str, default: tuple[str, ...]) -> tuple[Treatment, ...]:
@@ -172,17 +159,6 @@ def primary_of(text: str, default: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def _drawn_seed(part: str) -> int:
-    """Return a seed from the machine's entropy, so that studies differ in their order.
-
-    UsageError for a part: all parts of a study have one plan, and so need the same given seed.
-    """
-    drawn = secrets.randbelow(2**32 - 1) + 1
-    if part:
-        raise UsageError(f"part = {part[:40]}: all parts need the same seed; give each of them one, e.g. seed={drawn}")
-    return drawn
-
-
 def _session_gap_s(settings: Settings) -> float:
     """Return the seconds between sessions; UsageError if they do not go together with other settings."""
     text, match = settings.session_gap, _GAP.fullmatch(settings.session_gap.strip())
@@ -225,7 +201,12 @@ def study_of(
     for treatment in treatments:
         if treatment.restart and not restarts:
             raise UsageError(f"treatment {treatment.name}: restarts under load belong to the study rollout")
-    settings = msgspec.structs.replace(settings, seed=settings.seed or _drawn_seed(settings.part))
+    if not settings.seed:  # drawn from the machine's entropy, so that studies differ in their order
+        seed = secrets.randbelow(2**32 - 1) + 1
+        if settings.part:
+            part = settings.part[:40]
+            raise UsageError(f"part = {part}: all parts need the same seed; give each of them one, e.g. seed={seed}")
+        settings = msgspec.structs.replace(settings, seed=seed)
     if settings.keep_awake and settings.backend != "local":
         raise UsageError("keep_awake = True: applies only to this machine's cores; leave it out on a cluster")
     gap_s = _session_gap_s(settings)

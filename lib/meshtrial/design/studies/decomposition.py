@@ -5,22 +5,17 @@ feature against the plain sidecars. The whole, with all features at once, is mea
 sum of the parts is the remainder, which gets an interval too.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from meshtrial.design.parameters import Taken
-from meshtrial.design.settings import GENERAL, LOAD, Settings
+from meshtrial.design.settings import FIRST, GENERAL, LAST, LOAD, Settings
 from meshtrial.design.studies import common
 from meshtrial.design.study import Contrast, Study, Treatment
 from meshtrial.errors import UsageError
 
 SETTINGS = Taken(
-    cell=(
-        *("profile", "backend", "treatments", "protocol", "rps", "connections", "duration_s"),
-        *("blocks", "margin", "study_dir", "measure", "design"),
-    ),
-    further=(*GENERAL, *(name for name in LOAD if name != "replicas"), "protocol", "trace_sampling"),
+    cell=(*FIRST, "protocol", "rps", "connections", "duration_s", *LAST),
+    further=(*GENERAL, *(name for name in LOAD if name != "replicas"), "trace_sampling"),
     single=("connections", "generators"),
 )
 # Six contrasts need eight blocks, so two may fail.

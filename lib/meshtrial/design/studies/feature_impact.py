@@ -4,19 +4,14 @@ Every feature is compared with the treatment that has all but it, and with no me
 before and after every run that its feature really is on.
 """
 
-from __future__ import annotations
-
 from meshtrial.design.parameters import Taken
-from meshtrial.design.settings import CALLED, CLUSTER, GENERAL, LOAD, Settings
+from meshtrial.design.settings import CALLED, CLUSTER, FIRST, GENERAL, LAST, LOAD, Settings
 from meshtrial.design.studies import common
 from meshtrial.design.study import Contrast, Study, Treatment
 from meshtrial.errors import UsageError
 
 SETTINGS = Taken(
-    cell=(
-        *("profile", "backend", "treatments", "app", "protocol", "rps", "connections", "duration_s"),
-        *("blocks", "margin", "study_dir", "measure", "design"),
-    ),
+    cell=(*FIRST, "app", "protocol", "rps", "connections", "duration_s", *LAST),
     further=(*GENERAL, *CLUSTER, *LOAD, *CALLED, "trace_sampling"),
     single=("unused_services",),
 )
@@ -66,9 +61,7 @@ def build(settings: Settings) -> Study:
         question="What do mTLS, observability, JWT and OPA each add to latency, CPU and memory?",
         app=settings.app,
         blocks=profile.blocks,
-        loads=common.over_generators(
-            common.over_connections([common.load_from(settings, profile)], settings, profile.connections), settings
-        ),
+        loads=common.crossed([common.load_from(settings, profile)], settings, profile),
         treatments=treatments,
         primary=PRIMARY.get(settings.profile, PRIMARY_LONG),
         contrasts=contrasts_of(treatments),

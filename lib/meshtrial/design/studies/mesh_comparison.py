@@ -7,23 +7,18 @@ treatment cannot keep is reported as saturated, not as a latency. Every treatmen
 family of its own.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from meshtrial.design.load import CapacitySearch, Load
 from meshtrial.design.parameters import Taken
-from meshtrial.design.settings import CALLED, CLUSTER, GENERAL, LOAD, Settings
+from meshtrial.design.settings import CALLED, CLUSTER, FIRST, GENERAL, LAST, LOAD, Settings
 from meshtrial.design.studies import common
 from meshtrial.design.study import Study
 from meshtrial.errors import UsageError
 
 SETTINGS = Taken(
-    cell=(
-        *("profile", "backend", "treatments", "app", "rates", "objective", "connections", "duration_s"),
-        *("blocks", "margin", "study_dir", "measure", "design"),
-    ),
-    further=(*GENERAL, *CLUSTER, "rates", "objective", "capacity", *(name for name in LOAD if name != "rps"), *CALLED),
+    cell=(*FIRST, "app", "rates", "objective", "connections", "duration_s", *LAST),
+    further=(*GENERAL, *CLUSTER, "capacity", *(name for name in LOAD if name != "rps"), *CALLED),
     single=("unused_services",),
 )
 # At 200 rps a p50 with 100 requests beyond it needs one second. Equivalence of three pairs needs six blocks.
@@ -62,21 +57,24 @@ def build(settings: Settings) -> Study:
     """The study that these settings describe."""
     profile = PROFILES[settings.profile]
     rates = settings.rates or RATES[settings.profile]
-    at_rates = [
-        load
-        for rate in rates
-        for load in common.over_connections(
-            [common.load_from(msgspec.structs.replace(settings, rps=float(rate)), profile)],
-            settings,
-            profile.connections,
-        )
-    ]
-    loads = [*common.over_generators(at_rates, settings)]
+    at_rates = [common.load_from(msgspec.structs.replace(settings, rps=float(rate)), profile) for rate in rates]
+    loads: list[Load] = [*common.crossed(at_rates, settings, profile)]
     primary = PRIMARY.get(settings.profile, PRIMARY_LONG)
     if settings.objective and not settings.capacity:
         raise UsageError(f"objective = {settings.objective!r}: is for the capacity search; leave capacity on")
     if settings.capacity:
-        loads += [search_of(load, settings) for load in at_rates[: len(at_rates) // len(rates)]]
+        search = {"duration_s": STEP_S[settings.profile], "warmup_s": SEARCH_WARMUP_S[settings.profile]}
+        # At one rate, each number of connections once.
+        loads += dict.fromkeys(
+            CapacitySearch.like(
+                load,
+                objective=settings.objective,
+                generators=min(GENERATORS, load.connections),
+                generators_vary=False,
+                **search,
+            )
+            for load in loads[: len(loads) // len(rates)]
+        )
         # At most three are primary: where p99 is one of them, the CPU becomes exploratory.
         primary = (*primary[:2], CAPACITY)
     treatments = common.treatments_of(settings.treatments, TREATMENTS[settings.backend])
@@ -93,15 +91,4 @@ def build(settings: Settings) -> Study:
         treatments=treatments,
         primary=primary,
         pairs=True,
-    )
-
-
-def search_of(load: Load, settings: Settings) -> CapacitySearch:
-    """Return the capacity search over the same connections."""
-    return CapacitySearch.like(
-        load,
-        objective=settings.objective,
-        duration_s=STEP_S[settings.profile],
-        warmup_s=SEARCH_WARMUP_S[settings.profile],
-        generators=min(GENERATORS, load.connections),
     )

@@ -6,8 +6,6 @@ compared with the measurements of these systems. A treatment with a delay that i
 control: its latency must deviate from the prediction.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from meshtrial.design.generated import generated, sealed_systems

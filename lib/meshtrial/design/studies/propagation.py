@@ -4,14 +4,12 @@ A run makes each of its changes there and back, several times, under one open lo
 median of a run. Loads with and without further changes are compared. A denial that takes effect late is a security gap.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from meshtrial.design import changes
 from meshtrial.design.load import ChangesUnderLoad
 from meshtrial.design.parameters import Taken, split_list
-from meshtrial.design.settings import CLUSTER, GENERAL, LOAD, SLICED, Settings
+from meshtrial.design.settings import CLUSTER, FIRST, GENERAL, LAST, LOAD, SLICED, Settings
 from meshtrial.design.studies import common
 from meshtrial.design.study import Study
 from meshtrial.errors import UsageError
@@ -19,10 +17,7 @@ from meshtrial.errors import UsageError
 # The other settings of a load would hide the difference of the two versions, or have nothing to vary.
 _WITHOUT = (*SLICED, "duration_s", "keepalive", "response_bytes", "replicas", "generators")
 SETTINGS = Taken(
-    cell=(
-        *("profile", "backend", "treatments", "changes", "change_every_s", "cycles", "churn_per_min", "rps"),
-        *("blocks", "margin", "study_dir", "measure", "design"),
-    ),
+    cell=(*FIRST, "changes", "change_every_s", "cycles", "churn_per_min", "rps", *LAST),
     further=(*GENERAL, *(name for name in LOAD if name not in _WITHOUT), "keepalive", "unused_services", *CLUSTER),
     # A data plane that carries connections and not requests never moves connections that are kept.
     defaults={"keepalive": False},

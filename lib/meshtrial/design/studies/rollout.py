@@ -5,31 +5,18 @@ plane with the same restart without one. Failed requests are counted; latencies 
 begins with the restart.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from meshtrial.design.load import RestartUnderLoad
 from meshtrial.design.parameters import Taken
-from meshtrial.design.settings import CLUSTER, GENERAL, LOAD, SLICED, Settings
+from meshtrial.design.settings import CLUSTER, FIRST, GENERAL, LAST, LOAD, SLICED, Settings
 from meshtrial.design.studies import common
 from meshtrial.design.study import Contrast, Study, Treatment
 from meshtrial.errors import UsageError
 
 SETTINGS = Taken(
-    cell=(
-        *("profile", "backend", "treatments", "app", "rps", "connections", "duration_s", "restart_at_s"),
-        *("blocks", "margin", "study_dir", "measure", "design"),
-    ),
-    further=(
-        *GENERAL,
-        *(name for name in LOAD if name not in SLICED),
-        *CLUSTER,
-        "protocol",
-        "unused_services",
-        "restart_at_s",
-        "around_s",
-    ),
+    cell=(*FIRST, "app", "rps", "connections", "duration_s", "restart_at_s", *LAST),
+    further=(*GENERAL, *CLUSTER, *(n for n in LOAD if n not in SLICED), "protocol", "unused_services", "around_s"),
     single=("connections", "generators", "unused_services"),
 )
 # Four contrasts need eight blocks, so one may fail. A p90 of the restart's window needs 1000 requests in it.
@@ -87,11 +74,10 @@ def contrasts_of(treatments: tuple[Treatment, ...]) -> tuple[Contrast, ...]:
         raise UsageError(f"treatments: nothing is restarted; add for example {baseline.name}+restart-app")
     contrasts = []
     for treatment in restarted:
-        if treatment.without_restart not in plain:
-            raise UsageError(
-                f"treatments: {treatment.name} is compared with {treatment.without_restart.name}, which is missing"
-            )
-        contrasts.append(Contrast(treatment.name, treatment.without_restart.name))
+        calm = replace(treatment, restart="")
+        if calm not in plain:
+            raise UsageError(f"treatments: {treatment.name} is compared with {calm.name}, which is missing")
+        contrasts.append(Contrast(treatment.name, calm.name))
         same = replace(baseline, restart=treatment.restart)
         if treatment != same and same in plain:
             contrasts.append(Contrast(treatment.name, same.name))

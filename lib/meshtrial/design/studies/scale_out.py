@@ -8,26 +8,21 @@ load-generator pod sends its own share, and the mesh is a real one.
 ``unused_services`` are crossed with the sizes, for the cost of a service to proxies that never call it.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
 from meshtrial.design.load import FixedRate, Load
 from meshtrial.design.parameters import Taken
-from meshtrial.design.settings import CLUSTER, GENERAL, TIERS, Settings
+from meshtrial.design.settings import CLUSTER, FIRST, GENERAL, LAST, TIERS, Settings
 from meshtrial.design.studies import common
 from meshtrial.design.study import Study
 from meshtrial.errors import UsageError
 
 ORIGINAL_RATE_PER_REPLICA = 100.0
-_OF_LOAD = ("connections", "duration_s", "warmup_s", "arrivals", "catchup", "timeout_s")
+_OF_LOAD = ("warmup_s", "arrivals", "catchup", "timeout_s")
 
 SETTINGS = Taken(
-    cell=(
-        *("profile", "backend", "treatments", "sizes", "rates", "connections", "duration_s", "hold_ms"),
-        *("blocks", "margin", "study_dir", "measure", "design"),
-    ),
+    cell=(*FIRST, "sizes", "rates", "connections", "duration_s", "hold_ms", *LAST),
     further=(*GENERAL, *CLUSTER, *_OF_LOAD, "order", "rate_per_replica", "spread", "unused_services"),
     single=("connections",),
 )
