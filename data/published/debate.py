@@ -81,7 +81,7 @@ def _latencies(data: Path, runs: Sequence[Run]) -> dict[Run, dict[str, float]]:
         )
     return {
         (run.treatment, runs[0][1], int(Path(run.name).name)): {
-            name: run.values[f"latency_{name}_s"] for name in PERCENTILES
+            name: run.responses[f"latency_{name}_s"] for name in PERCENTILES
         }
         for run in merged.outcome.sample.runs
     }

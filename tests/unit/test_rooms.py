@@ -35,11 +35,7 @@ ROOMS = (
     ("testbed",),  # the interface of backends (testbed.base)
     ("testbed.local", "testbed.kubernetes", "inference"),  # the backends; records to verdicts
     ("run", "report"),  # plan to records; records to pages
-    (
-        "compare",
-        "planning",
-        "prediction",
-    ),  # results from elsewhere; blocks for a margin; costs of a system of one's own
+    ("compare", "prediction"),  # results from elsewhere; costs of a system of one's own
     ("api", "commands"),  # what notebooks use; what the command line offers
     ("cli", "native.__main__"),
     ("__main__",),

@@ -10,7 +10,7 @@ import yaml
 from meshtrial import paths
 from meshtrial.design.studies import STUDIES
 from meshtrial.errors import MeshtrialError, UsageError, writing
-from meshtrial.inference import between, history, read_study
+from meshtrial.inference import between, read_study
 from meshtrial.records.listing import recorded_in
 from meshtrial.records.parts import part_of
 from meshtrial.records.store import StudyStore, write_text
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
         write_history(target, same, compared, arguments.response or same[0].plan.study.primary[0])
     print(f"{len(same)} studies of {name}\npage    {paths.display_path(target)}", file=out)
     if arguments.csv is not None:
-        for file in _write_series(arguments.csv, name, history.frame(same, compared)):
+        for file in _write_series(arguments.csv, name, between.frame(same, compared)):
             print(f"series  {paths.display_path(file)}", file=out)
     return 0
 
@@ -62,7 +62,7 @@ def _write_series(path: Path, name: str, series: pl.DataFrame) -> tuple[Path, Pa
     with writing(path, UsageError):
         write_text(path, series.write_csv())
         write_text(
-            beside, yaml.safe_dump(history.otava_tests(name, path.resolve(), series), sort_keys=False, width=1000)
+            beside, yaml.safe_dump(between.otava_tests(name, path.resolve(), series), sort_keys=False, width=1000)
         )
     return path, beside
 

@@ -6,7 +6,7 @@ from typing import TextIO
 
 from meshtrial.design.responses import declared_margins, find_response
 from meshtrial.errors import UsageError, writing
-from meshtrial.planning.blocks import PlanRequest, plan_of, read, report, to_dict
+from meshtrial.inference.planning import PlanRequest, plan_of, read, report, to_dict
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.store import write_json
 

@@ -72,7 +72,7 @@ def _verify(path: Path, problems: list[str], label: str, out: TextIO) -> int:
     if not same(read_json(path / inference.STOPPING), inference.stopping_of(store.plan, records)):
         problems.append(f"{path / inference.STOPPING}: differs from what the rule and the records give")
     try:
-        table, rows = inference.infer_recorded(store, records)
+        table, rows = inference.infer(store.plan, records, store.environment)
     except UsageError as error:  # the records contradict their plan, as listed in problems
         raise RecordError("\n".join([*problems, f"{path}: cannot be analysed ({error})"])) from None
     computed = [row.to_dict() for row in rows]
@@ -80,12 +80,12 @@ def _verify(path: Path, problems: list[str], label: str, out: TextIO) -> int:
         recorded = [VerdictRow.from_dict(row).to_dict() for row in inference.read_verdicts(store)]
     except UsageError:  # the file holds other JSON
         recorded = []
-    in_parquet = inference.read_verdict_frame(store).to_dicts(), verdict_frame(rows).to_dicts()
+    in_parquet = inference.read_table(store, "verdicts").to_dicts(), verdict_frame(rows).to_dicts()
     for name, (was, now) in {"verdicts.json": (recorded, computed), "verdicts.parquet": in_parquet}.items():
         if not same([*map(inference.claim, was)], [*map(inference.claim, now)]):
             problems.append(f"{path / name}: re-analysis of the records gives different verdicts")
     order = ("sequence", "attempt", "response")  # the clock may have been set back between runs
-    if not inference.read_runs(store).sort(order).equals(table.sort(order)):
+    if not inference.read_table(store, "runs").sort(order).equals(table.sort(order)):
         problems.append(f"{path / 'runs.parquet'}: re-analysis of the records gives a different table")
     if problems:
         raise RecordError("\n".join(problems))

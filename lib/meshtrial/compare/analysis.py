@@ -77,16 +77,11 @@ def analyse(
     twin = sample.baseline + TWIN_SUFFIX
     twin = twin if twin in sample.by_treatment and len(sample.treatments) > 1 else ""
     names = [name for name in sample.treatments if name != twin]
-    findings, kept = list(sample.findings), []
-    for metric in metrics:
-        reason = _unreported(sample, metric, sample_floor)
-        if reason:
-            findings.append(Finding("not-reported", reason, False))
-        else:
-            kept.append(metric)
+    reasons = {metric.name: reason for metric in metrics if (reason := _unreported(sample, metric, sample_floor))}
+    kept = tuple(metric for metric in metrics if metric.name not in reasons)
     if not kept:
-        reasons = "; ".join(f.message for f in findings if f.code == "not-reported")
-        raise UsageError(f"nothing to compare: {reasons}")
+        raise UsageError(f"nothing to compare: {'; '.join(reasons.values())}")
+    findings = (*sample.findings, *(Finding("not-reported", reason, False) for reason in reasons.values()))
     rows: list[VerdictRow] = []
     for place, metric in enumerate(metrics):
         if metric in kept:
@@ -101,16 +96,15 @@ def analyse(
                 order_known=sample.order_known,
             )
             rows += _family_rows(sample, metric, family)
-    limits = limit_sentences(sample, names, alpha)
     primary = tuple(
         DeclaredContrast("", metric, name, sample.baseline) for metric in metrics[:MOST_PRIMARY] for name in names
     )
-    return Outcome(sample, tuple(limits), tuple(kept), tuple(rows), tuple(findings), alpha, primary)
+    return Outcome(sample, limit_sentences(sample, names, alpha), kept, tuple(rows), findings, alpha, primary)
 
 
 def _unreported(sample: Sample, metric: Response, sample_floor: float) -> str:
     """Return why a metric cannot be compared; empty if it can."""
-    lacking = [run for run in sample.runs if metric.name not in run.values]
+    lacking = [run for run in sample.runs if metric.name not in run.responses]
     # Of a table only incomplete blocks are excluded; of files, one without the response excludes the metric.
     if not lacking or (sample.paired and lacking[0].kind == "table" and len(lacking) < len(sample.runs)):
         return ""
@@ -124,7 +118,7 @@ def _unreported(sample: Sample, metric: Response, sample_floor: float) -> str:
             f"{run.name} has {run.requests}; measure longer, or lower the sample floor at the cost of precision"
         )
     if len(lacking) == len(sample.runs):
-        has = sorted({name for other in sample.runs for name in other.values})
+        has = sorted({name for other in sample.runs for name in other.responses})
         there = f"there are {', '.join(has)}" if has else f"{run.name} has no number that can be compared ({run.kind})"
         return f"{metric.label} ({metric.name}) is in no run; {there}"
     return f"{metric.label} is missing in {len(lacking)} of {len(sample.runs)} runs, e.g. {run.name} of {run.treatment}"
@@ -163,11 +157,10 @@ def _coarse(
     c = result.comparison
     if metric.kind != "latency" or c is None or c.scale != "ratio" or c.margin is None:
         return ()
+    of_others = {"finer": "use a form with every request, or a tool that prints more digits"}
+    words = of_others if any(run.kind != "fortio" for run in sample.runs) else {}
     resolution = max(shares[result.treatment], shares[result.baseline])
-    if any(run.kind != "fortio" for run in sample.runs):
-        finer = "use a form with every request, or a tool that prints more digits"
-        return stats.coarse_quantile(resolution, 1.0, c.margin, finer=finer)
-    return stats.coarse_quantile(resolution, 1.0, c.margin)
+    return stats.coarse_quantile(resolution, 1.0, c.margin, **words)
 
 
 def _drift(sample: Sample, metric: Response) -> tuple[stats.Warning, ...]:
@@ -176,7 +169,7 @@ def _drift(sample: Sample, metric: Response) -> tuple[stats.Warning, ...]:
     Differences within the resolution of the values are not treated as drift.
     """
     runs = sample.runs
-    if sample.paired or not sample.order_known or any(not run.values.get(metric.name, 0.0) > 0 for run in runs):
+    if sample.paired or not sample.order_known or any(not run.responses.get(metric.name, 0.0) > 0 for run in runs):
         return ()
     if all(_within_resolution(runs, metric) for runs in sample.by_treatment.values()):
         return ()
@@ -186,7 +179,7 @@ def _drift(sample: Sample, metric: Response) -> tuple[stats.Warning, ...]:
         return np.array([*values, *[math.nan] * (most - len(values))])
 
     by_treatment = sample.by_treatment.items()
-    values = {name: padded([run.values[metric.name] for run in own]) for name, own in by_treatment}
+    values = {name: padded([run.responses[metric.name] for run in own]) for name, own in by_treatment}
     times = {name: padded([run.start_unix_s or 0.0 for run in own]) for name, own in by_treatment}
     apart = any(finding.code in CONFOUNDED for finding in sample.findings)
     effect = "drift and treatment cannot be separated" if apart else "it adds to the noise of both"
@@ -201,16 +194,16 @@ def _drift(sample: Sample, metric: Response) -> tuple[stats.Warning, ...]:
 
 def _within_resolution(runs: Sequence[Run], metric: Response) -> bool:
     """Return whether the runs of a treatment differ by no more than the resolution of their values."""
-    values = [run.values[metric.name] for run in runs]
+    values = [run.responses[metric.name] for run in runs]
     return max(values) - min(values) <= max(run.bounds.get(metric.name, 0.0) for run in runs)
 
 
 def _values(sample: Sample, treatment: str, metric: Response) -> FloatArray:
     runs: Sequence[Run] = sample.by_treatment[treatment]
     if sample.paired:
-        by_block = {run.block: run.values.get(metric.name, math.nan) for run in runs}
+        by_block = {run.block: run.responses.get(metric.name, math.nan) for run in runs}
         return np.array([by_block.get(block, math.nan) for block in sample.blocks], dtype=np.float64)
-    return np.array([run.values[metric.name] for run in runs], dtype=np.float64)
+    return np.array([run.responses[metric.name] for run in runs], dtype=np.float64)
 
 
 def _scale(sample: Sample, metric: Response, values: Mapping[str, FloatArray]) -> stats.Scale:
@@ -219,7 +212,7 @@ def _scale(sample: Sample, metric: Response, values: Mapping[str, FloatArray]) -
     if metric.kind != "latency" and np.isfinite(base).any() and not np.nan_to_num(base).any():
         return "difference"
     for run in sample.runs:
-        value = run.values.get(metric.name)
+        value = run.responses.get(metric.name)
         if value is not None and not value > 0:
             raise UsageError(f"{run.name}: {metric.name} is {value:g}; a ratio needs values above 0 in every run")
     return "ratio"
@@ -232,17 +225,16 @@ def smallest_p_of(sample: Sample, treatment: str) -> float:
     return stats.smallest_p_unpaired(len(sample.by_treatment[sample.baseline]), len(sample.by_treatment[treatment]))
 
 
-def limit_sentences(sample: Sample, family: Sequence[str], alpha: float) -> list[str]:
+def limit_sentences(sample: Sample, family: Sequence[str], alpha: float) -> tuple[str, ...]:
     """Describe the smallest possible p of a family, in one sentence per group of contrasts of equal size."""
-    m = max(1, len(family))
-    groups: dict[tuple[int, int], list[str]] = {}
+    groups: dict[int, list[str]] = {}
     for name in family:
-        groups.setdefault((len(sample.by_treatment[sample.baseline]), len(sample.by_treatment[name])), []).append(name)
-    return [_sentence(sample, sizes, names, m, alpha) for sizes, names in groups.items()]
+        groups.setdefault(len(sample.by_treatment[name]), []).append(name)
+    return tuple(_sentence(sample, names, max(1, len(family)), alpha) for names in groups.values())
 
 
-def _sentence(sample: Sample, sizes: tuple[int, int], names: Sequence[str], m: int, alpha: float) -> str:
-    n_b, n_t = sizes
+def _sentence(sample: Sample, names: Sequence[str], m: int, alpha: float) -> str:
+    n_b, n_t = (len(sample.by_treatment[name]) for name in (sample.baseline, names[0]))
     p = smallest_p_of(sample, names[0])
     if sample.paired:
         n = len(sample.blocks)

@@ -13,7 +13,7 @@ from meshtrial.compare.runs import Finding, Run
 from meshtrial.design.study import Gates
 from meshtrial.errors import UsageError
 from meshtrial.load.recorded import differences
-from meshtrial.stats.ranktests import FloatArray, rank_sum_p
+from meshtrial.stats.ranktests import rank_sum_p
 from meshtrial.vocabulary import VerdictLabel
 
 # Findings on an order of runs in which drift looks like an effect.
@@ -43,18 +43,9 @@ def require_replicates(by_treatment: Mapping[str, Sequence[Run]]) -> None:
 def check(by_treatment: Mapping[str, Sequence[Run]]) -> tuple[Finding, ...]:
     """Return all findings on the files of all treatments, blocking ones first."""
     runs = [run for treatment in by_treatment.values() for run in treatment]
-    findings = [
-        *_copies(runs),
-        *_same_content(runs),
-        *_contradictions(runs),
-        *_settings(runs),
-        *_sizes(runs),
-        *_kinds(runs),
-        *_gates(runs),
-        *_many(by_treatment),
-        *_order(by_treatment),
-        *_notes(runs),
-    ]
+    of_runs = (_copies, _same_content, _contradictions, _settings, _sizes, _kinds, _gates)
+    findings = [finding for find in of_runs for finding in find(runs)]
+    findings += [*_many(by_treatment), *_order(by_treatment), *_notes(runs)]
     return tuple(sorted(findings, key=lambda finding: not finding.blocking))
 
 
@@ -72,9 +63,9 @@ def _same_content(runs: Sequence[Run]) -> Iterator[Finding]:
     """Find copies that were compressed, reformatted or renamed: the same start and numbers, to the last digit."""
     first: dict[tuple[object, ...], Run] = {}
     for run in runs:
-        if run.kind == "table" or (run.start_unix_s is None and len(run.values) < _FEWEST_NUMBERS):
+        if run.kind == "table" or (run.start_unix_s is None and len(run.responses) < _FEWEST_NUMBERS):
             continue
-        known = first.setdefault((run.start_unix_s, run.requests, *sorted(run.values.items())), run)
+        known = first.setdefault((run.start_unix_s, run.requests, *sorted(run.responses.items())), run)
         if known is not run and set(known.sources.values()).isdisjoint(run.sources.values()):
             same = "numbers" if run.start_unix_s is None else "start and numbers"
             text = f"{run.name} has the same {same} as {known.name}; a copy is not a second run"
@@ -158,7 +149,7 @@ def _kinds(runs: Sequence[Run]) -> Iterator[Finding]:
         if missing:
             text = f"{kind} files do not contain {', '.join(missing)}; make sure that they were equal"
             yield Finding("settings-unknown", text, False)
-        if "error_ratio" not in run.values:
+        if "error_ratio" not in run.responses:
             text = f"{kind} files do not contain the number of failed requests; make sure that hardly any failed"
             yield Finding("failures-unknown", text, False)
 
@@ -187,7 +178,7 @@ def _gates(runs: Sequence[Run]) -> Iterator[Finding]:
             text = f"{run.name} achieved {ratio:.1%} of the requested rate, so its latency is of another load"
             yield Finding("rate-missed", text, False)
         if _failed_too_many(run):
-            errors, allowed = run.values["error_ratio"], _GATES.error_ratio
+            errors, allowed = run.responses["error_ratio"], _GATES.error_ratio
             yield Finding("errors", f"{run.name}: {errors:.1%} of its requests failed (more than {allowed:.0%})", False)
 
 
@@ -204,12 +195,11 @@ def delivered(run: Run) -> float | None:
 
 
 def _rate_not_reached(run: Run) -> bool:
-    share = delivered(run)
-    return share is not None and share < 1 - _GATES.rate_tolerance
+    return (share := delivered(run)) is not None and share < 1 - _GATES.rate_tolerance
 
 
 def _failed_too_many(run: Run) -> bool:
-    return run.values.get("error_ratio", 0.0) > _GATES.error_ratio
+    return run.responses.get("error_ratio", 0.0) > _GATES.error_ratio
 
 
 def stopped(by_treatment: Mapping[str, Sequence[Run]]) -> dict[str, VerdictLabel]:
@@ -254,20 +244,16 @@ def _order(by_treatment: Mapping[str, Sequence[Run]]) -> Iterator[Finding]:
         )
         yield Finding(SEQUENTIAL, text, False)
     for first, second in pairs:
-        if (first, second) not in apart and next(iter(by_treatment)) in (first, second):
-            yield from _mostly_before(first, starts[first], second, starts[second])
-
-
-def _mostly_before(first: str, earlier: FloatArray, second: str, later: FloatArray) -> Iterator[Finding]:
-    """Check whether runs began earlier than those of another treatment, more than a random order makes likely."""
-    p = rank_sum_p(earlier, later)
-    if p <= _LEVEL:
-        share = float((earlier[:, None] < later).mean())
-        text = (
-            f"the runs of {first} began mostly before those of {second} (in {share:.0%} of all pairs of runs; "
-            f"p = {p:.2g} for a random order); {_AS_EFFECT}; repeat in randomised blocks"
-        )
-        yield Finding(MOSTLY_BEFORE, text, False)
+        earlier, later = starts[first], starts[second]
+        if (first, second) in apart or next(iter(by_treatment)) not in (first, second):
+            continue
+        if (p := rank_sum_p(earlier, later)) <= _LEVEL:
+            share = float((earlier[:, None] < later).mean())
+            text = (
+                f"the runs of {first} began mostly before those of {second} (in {share:.0%} of all pairs of runs; "
+                f"p = {p:.2g} for a random order); {_AS_EFFECT}; repeat in randomised blocks"
+            )
+            yield Finding(MOSTLY_BEFORE, text, False)
 
 
 def fixed_order(by_treatment: Mapping[str, Sequence[Run]], blocks: Sequence[str]) -> list[Finding]:

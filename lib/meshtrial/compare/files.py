@@ -44,9 +44,9 @@ def read_treatment(
         common = next(iter(folders)).name if len(folders) == 1 else ""
         name = common or fallback
     if not merge:
-        return name, [run_of(name, file, sample_floor) for file in files]
-    groups = [[file for file in files if file.parent == folder] for folder in sorted(folders, key=_natural)]
-    return name, [merged_run(name, group, sample_floor) for group in groups]
+        return name, [run_of(name, paths.display_path(file), [file], sample_floor) for file in files]
+    groups = {folder: [file for file in files if file.parent == folder] for folder in sorted(folders, key=_natural)}
+    return name, [run_of(name, paths.display_path(at), group, sample_floor) for at, group in groups.items()]
 
 
 def matching(pattern: str) -> list[Path]:
@@ -86,34 +86,13 @@ def _natural(path: Path) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", str(path)) if part]
 
 
-def run_of(treatment: str, file: Path, sample_floor: float) -> Run:
-    """Return the run in a file."""
-    return _run(treatment, paths.display_path(file), [file], read_file(file, sample_floor))
-
-
-def merged_run(treatment: str, files: Sequence[Path], sample_floor: float) -> Run:
-    """Return the run of several load generators, from their files in one folder."""
+def run_of(treatment: str, name: str, files: Sequence[Path], sample_floor: float) -> Run:
+    """Return the run in a file, or of several load generators in the files of one folder."""
     parts = [read_file(file, sample_floor) for file in files]
-    folder = files[0].parent
-    merged = parts[0] if len(parts) == 1 else _merged(folder, parts, sample_floor)
-    return _run(treatment, paths.display_path(folder), files, merged)
-
-
-def _run(treatment: str, name: str, files: Sequence[Path], read: Recorded) -> Run:
-    requests = read.responses.get("requests")
-    return Run(
-        treatment=treatment,
-        name=name,
-        kind=read.kind,
-        values=read.responses,
-        bounds=read.bounds,
-        sources={file: hashlib.sha256(file.read_bytes()).hexdigest() for file in files},
-        settings=read.settings,
-        start_unix_s=read.start_unix_s,
-        requests=None if requests is None else round(requests * (1 - read.responses.get("error_ratio", 0.0))),
-        notes=read.notes,
-        further=read.further,
-    )
+    read = parts[0] if len(parts) == 1 else _merged(files[0].parent, parts, sample_floor)
+    sources = {file: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+    recorded = {field.name: getattr(read, field.name) for field in dataclasses.fields(Recorded)}
+    return Run(**recorded, treatment=treatment, name=name, sources=sources)
 
 
 def _merged(folder: Path, parts: Sequence[Recorded], sample_floor: float) -> Recorded:
@@ -148,7 +127,7 @@ def _merged(folder: Path, parts: Sequence[Recorded], sample_floor: float) -> Rec
 
 
 def _pool(part: Recorded, folder: Path) -> Pool:
-    if isinstance(part, Poolable):
+    if isinstance(part, Poolable) and part.pool is not None:
         return part.pool
     if part.settings is None:  # only an access log contains no settings
         from meshtrial.load.accesslog import read_access_log  # needs polars, which results do not

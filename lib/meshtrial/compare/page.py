@@ -50,10 +50,10 @@ def every_run(outcome: Outcome, metric: Response) -> Figure:
     """Draw one metric of every run, one line per treatment: the data behind the verdicts."""
     unit = f" / {wording.unit(metric)}" if metric.unit else ""
     rows = [
-        (name, run.name, run.block, run.values[metric.name] * metric.scale)
+        (name, run.name, run.block, run.responses[metric.name] * metric.scale)
         for name, runs in outcome.sample.by_treatment.items()
         for run in runs
-        if metric.name in run.values
+        if metric.name in run.responses
     ]
     table = pl.DataFrame(rows, schema=["treatment", "run", "pair", metric.label + unit], orient="row")
     by_treatment, looks = list(outcome.sample.by_treatment), contrasts(outcome).looks

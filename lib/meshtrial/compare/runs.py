@@ -7,27 +7,24 @@ from pathlib import Path
 from typing import Any
 
 from meshtrial.errors import UsageError
-from meshtrial.load.result import LoadSettings
+from meshtrial.load.recorded import Recorded
 from meshtrial.vocabulary import VerdictLabel, Warning
 
 
 @dataclass(frozen=True)
-class Run:
-    """One run of a treatment."""
+class Run(Recorded):
+    """What was recorded of one run of a treatment, in files or in rows of a table."""
 
-    treatment: str
-    name: str  # its file or folder, or the table's column `run`
-    kind: str  # fortio, nighthawk, access log, table, or another format
-    values: Mapping[str, float]  # by response; SI base units for registered responses
-    # Resolution of a quantile in seconds: the width of its histogram bucket, or one microsecond for a log.
-    bounds: Mapping[str, float] = field(default_factory=dict)
-    sources: Mapping[Path, str] = field(default_factory=dict)  # files read, with their SHA-256
-    settings: LoadSettings | None = None  # the requested load, if known
-    block: str | None = None  # runs of one block are paired
-    start_unix_s: float | None = None
-    requests: int | None = None  # successful ones; they limit the highest percentile
-    notes: tuple[str, ...] = ()
-    further: str = ""  # how to get a file of this kind with further percentiles; empty if more requests are enough
+    treatment: str = field(kw_only=True)
+    name: str = field(kw_only=True)  # its file or folder, or the table's column `run`
+    sources: Mapping[Path, str] = field(default_factory=dict, kw_only=True)  # files read, with their SHA-256
+    block: str | None = field(default=None, kw_only=True)  # runs of one block are paired
+
+    @property
+    def requests(self) -> int | None:
+        """Number of successful requests, which limits the highest percentile; None for a table."""
+        requests = None if self.kind == "table" else self.responses.get("requests")
+        return None if requests is None else round(requests * (1 - self.responses.get("error_ratio", 0.0)))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
@@ -43,7 +40,7 @@ class Run:
             "kind": self.kind,
             "files": {str(path): digest for path, digest in self.sources.items()},
             "start_unix_s": self.start_unix_s,
-            "responses": dict(self.values),
+            "responses": dict(self.responses),
             "bounds": dict(self.bounds),
             "load": load,
             "notes": list(self.notes),

@@ -63,7 +63,8 @@ def read_table(path: Path, where: Sequence[tuple[str, str]] = ()) -> tuple[dict[
             raise InputFileError(path, f"run {key[1]} of {key[0]} is in two blocks")
     return {
         treatment: [
-            Run(treatment, name, "table", values, block=blocks[treatment, name]) for name, values in runs.items()
+            Run(path, "table", values, {}, None, treatment=treatment, name=name, block=blocks[treatment, name])
+            for name, values in runs.items()
         ]
         for treatment, runs in by_treatment.items()
     }, responses

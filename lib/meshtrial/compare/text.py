@@ -21,11 +21,8 @@ WIDTH = 100
 
 def render(outcome: Outcome) -> str:
     """Return the whole text."""
-    parts = [*(wrap(sentence) for sentence in outcome.limits)]
-    for metric in outcome.metrics:
-        parts.append(_metric(outcome, metric))
-    listed = notes(outcome)
-    if listed:
+    parts = [*map(wrap, outcome.limits), *(_metric(outcome, metric) for metric in outcome.metrics)]
+    if listed := notes(outcome):
         parts.append("\n".join(["Warnings", *(wrap(note, "  - ", "    ") for note in listed)]))
     parts.append(wrap(method_sentence(outcome)))
     return "\n\n".join(parts)

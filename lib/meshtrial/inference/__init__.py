@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from meshtrial import paths, stats
 from meshtrial.design.migration import current_responses, current_row
@@ -74,15 +74,14 @@ def analyse(store: StudyStore) -> StudyData:
     """Analyse the records, write ``runs.parquet`` and ``verdicts.parquet``/``.json``, and return the study."""
     records = store.records()
     plan = store.plan
-    table, rows = infer_recorded(store, records)
+    table, rows = infer(plan, records, store.environment)
     with store.written():
-        _write(store, records, table, rows)
+        write_json(store.path / STOPPING, stopping_of(plan, records))
+        table.write_parquet(store.path / "runs.parquet", compression="zstd")
+        plain = [row.to_dict() for row in rows]
+        (store.path / "verdicts.json").write_text(json.dumps(plain, indent=1, allow_nan=False) + "\n")
+        verdict_frame(rows).write_parquet(store.path / "verdicts.parquet", compression="zstd")
     return StudyData(store.path, plan, store.environment, records, table, tuple(rows))
-
-
-def infer_recorded(store: StudyStore, records: Sequence[RunRecord]) -> tuple[pl.DataFrame, list[VerdictRow]]:
-    """Analyse the records of a folder, whatever analysis lies beside them."""
-    return infer(store.plan, records, store.environment)
 
 
 def read_study(store: StudyStore) -> StudyData:
@@ -100,22 +99,14 @@ def read_study(store: StudyStore) -> StudyData:
             f"{path}: was written by another version ({error}); "
             f"`meshtrial report {paths.word(store.path)}` writes it again"
         ) from None
-    table = read_runs(store)
+    table = read_table(store, "runs")
     return StudyData(store.path, store.plan, store.environment, store.records(), table, rows)
 
 
-def read_runs(store: StudyStore) -> pl.DataFrame:
-    """Read ``runs.parquet``."""
-    return _read_table(store, "runs.parquet", RUNS_SCHEMA)
-
-
-def read_verdict_frame(store: StudyStore) -> pl.DataFrame:
-    """Read ``verdicts.parquet``."""
-    return _read_table(store, "verdicts.parquet", Kinds(VERDICTS))
-
-
-def _read_table(store: StudyStore, name: str, schema: Mapping[str, Any]) -> pl.DataFrame:
-    path, again = store.path / name, f"`meshtrial report {paths.word(store.path)}` writes it again"
+def read_table(store: StudyStore, name: Literal["runs", "verdicts"]) -> pl.DataFrame:
+    """Read ``runs.parquet`` or ``verdicts.parquet``."""
+    schema: Mapping[str, Any] = RUNS_SCHEMA if name == "runs" else Kinds(VERDICTS)
+    path, again = store.path / f"{name}.parquet", f"`meshtrial report {paths.word(store.path)}` writes it again"
     table = read_frame(path, again)
     if table.schema.get("response") == pl.String:
         table = table.with_columns(pl.col("response").map_elements(current_responses, pl.String))
@@ -159,14 +150,6 @@ def stopping_of(plan: Plan, records: Sequence[RunRecord]) -> dict[str, Any]:
         "stop": decision.stop,
         "reason": decision.reason,
     }
-
-
-def _write(store: StudyStore, records: Sequence[RunRecord], table: pl.DataFrame, rows: Sequence[VerdictRow]) -> None:
-    write_json(store.path / STOPPING, stopping_of(store.plan, records))
-    table.write_parquet(store.path / "runs.parquet", compression="zstd")
-    plain = [row.to_dict() for row in rows]
-    (store.path / "verdicts.json").write_text(json.dumps(plain, indent=1, allow_nan=False) + "\n")
-    verdict_frame(rows).write_parquet(store.path / "verdicts.parquet", compression="zstd")
 
 
 def blocks_in_a_row(plan: Plan, records: Iterable[RunRecord]) -> int:

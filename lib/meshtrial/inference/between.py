@@ -8,13 +8,18 @@ and Mandel, with Student's t over the studies. It is never narrower than the noi
 because a few days that lie close together do not prove that days do. From three studies on,
 a prediction interval says where the next study's estimate will be. A proxy adds work to a request; if the baseline
 moves between sessions, its ratio moves too, so differences are compared as well.
+
+In a series of studies, one response at one load is a family of series: all contrasts and the baseline's own level. If
+nothing changes, at most a share alpha of families has a mark where its level changed. A change that the A/A twin or the
+baseline's level shares comes from the machine and not from a treatment.
 """
 
 from __future__ import annotations
 
 import contextlib
+import datetime
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +33,7 @@ from meshtrial.design.study import Contrast
 from meshtrial.errors import MeshtrialError, UsageError
 from meshtrial.inference import read_study
 from meshtrial.inference.values import FloatArray, LoadBlocks, block_effects
+from meshtrial.lazy import pl
 from meshtrial.margin import Margin
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import VerdictRow
@@ -118,7 +124,6 @@ def compare(studies: Sequence[StudyData]) -> tuple[Between, ...]:
 
 def of_one_question(studies: Sequence[StudyData]) -> tuple[list[StudyData], list[StudyData]]:
     """Return the studies with the newest one's study, treatments, loads and backend, oldest first; and the others."""
-
     ordered = sorted(studies, key=lambda data: data.began_unix_s or 0.0)
     if not ordered:
         return [], []
@@ -202,8 +207,8 @@ def _between(studies: Sequence[StudyData], load: str, response: str, treatment: 
     taken = {
         i: values for i, data in enumerate(studies) if (values := _values(data, load, response, treatment, baseline))
     }
-    difference = any(base is not None and not (base > 0).all() for _, base in taken.values())
-    scale: stats.Scale = "difference" if difference or REGISTRY[response].counted else "ratio"
+    no_ratio = any(base is not None and not (base > 0).all() for _, base in taken.values())
+    scale: stats.Scale = "difference" if no_ratio or REGISTRY[response].counted else "ratio"
     study = studies[0].plan.study
     of = (load, response, treatment, baseline)
     return of_values(taken, study.margins.get(response), of=of, scale=scale, alpha=study.alpha)
@@ -221,29 +226,24 @@ def of_values(
 
     Return None if fewer than two studies have any.
     """
-    load, response, treatment, baseline = of
-    effects = _effects(taken, scale)
+    *_, response, _, baseline = of
+
+    def on(scale: stats.Scale) -> tuple[Effect, ...]:
+        effects = (effect_of(i, own, base, scale) for i, (own, base) in taken.items())
+        return tuple(effect for effect in effects if effect is not None)
+
+    effects = on(scale)
     if len(effects) < 2:
         return None
-    results = _against_first(effects, scale, margin, response, alpha)
-    added: tuple[stats.ContrastResult, ...] = ()
-    added_over_days = None
-    differences: list[Effect] = []
-    if scale == "ratio" and baseline:
-        # The margin in the unit of the first study's baseline: a share of the difference would be another margin.
-        _, base = taken[effects[0].study]
-        size = None if margin is None or base is None else Margin(0.0, margin.difference(float(np.median(base))))
-        differences = _effects(taken, "difference")
-        added = _against_first(differences, "difference", size, response, alpha)
-        added_over_days = over_days(differences, "difference", alpha)
-    over = over_days(effects, scale, alpha)
-    both = added, over, added_over_days, tuple(differences)
-    return Between(load, response, treatment, baseline, scale, tuple(effects), results, *both)
-
-
-def _effects(taken: Mapping[int, tuple[FloatArray, FloatArray | None]], scale: stats.Scale) -> list[Effect]:
-    effects = (effect_of(i, own, base, scale) for i, (own, base) in taken.items())
-    return [effect for effect in effects if effect is not None]
+    results, over = _against_first(effects, scale, margin, response, alpha), over_days(effects, scale, alpha)
+    if scale == "difference" or not baseline:
+        return Between(*of, scale, effects, results, (), over)
+    # The margin in the unit of the first study's baseline: a share of the difference would be another margin.
+    _, base = taken[effects[0].study]
+    size = None if margin is None or base is None else Margin(0.0, margin.difference(float(np.median(base))))
+    differences = on("difference")
+    added = _against_first(differences, "difference", size, response, alpha)
+    return Between(*of, scale, effects, results, added, over, over_days(differences, "difference", alpha), differences)
 
 
 def _values(
@@ -347,27 +347,92 @@ def _spread_interval(means: FloatArray, errors: FloatArray, alpha: float) -> tup
 def write(path: Path, studies: Sequence[StudyData], compared: Sequence[Between]) -> None:
     """Write everything as JSON: studies, effects by study, comparisons with the first, and the effect over days."""
     listed = [{"path": data.path.name, "plan": data.plan.sha256, "start_unix_s": data.began_unix_s} for data in studies]
-    rows = []
-    for one in compared:
-        effects = [{"study": e.study, "mean": e.mean, "error": e.error, "blocks": len(e.values)} for e in one.effects]
-        rows.append(
-            {
-                **{name: getattr(one, name) for name in ("load", "response", "treatment", "baseline", "scale")},
-                "effects": effects,
-                "against_first": [_plain(one, result) for result in one.against_first],
-                "added_against_first": [_plain(one, result) for result in one.added],
-                "over_days": None if one.over_days is None else asdict(one.over_days),
-                "added_over_days": None if one.added_over_days is None else asdict(one.added_over_days),
-            }
-        )
+    rows = [
+        {
+            **{name: getattr(one, name) for name in ("load", "response", "treatment", "baseline", "scale")},
+            "effects": [
+                {"study": e.study, "mean": e.mean, "error": e.error, "blocks": len(e.values)} for e in one.effects
+            ],
+            "against_first": [_plain(one, result) for result in one.against_first],
+            "added_against_first": [_plain(one, result) for result in one.added],
+            "over_days": one.over_days and asdict(one.over_days),
+            "added_over_days": one.added_over_days and asdict(one.added_over_days),
+        }
+        for one in compared
+    ]
     write_json(path, {"schema": "meshtrial.between/1", "studies": listed, "contrasts": rows})
 
 
 def _plain(one: Between, result: stats.ContrastResult) -> dict[str, Any]:
+    effect = result.comparison and result.comparison.effect
     return {
         "study": int(result.treatment),
         "says": one.word(result),
-        "estimate": None if result.comparison is None else result.comparison.effect.estimate,
-        "p": None if result.comparison is None else result.comparison.effect.p,
+        "estimate": effect and effect.estimate,
+        "p": effect and effect.p,
         "p_adjusted": result.p_adjusted,
     }
+
+
+TIME, ATTRIBUTES = "time", ("study", "plan")
+
+
+def levels(compared: Sequence[Between], alpha: float = 0.05) -> list[tuple[stats.LevelChange, ...]]:
+    """Return the changes of level of each contrast; an index is a place in its `effects`, in the order of time.
+
+    Levels are means of `Effect.mean`, so they are logarithms for a ratio.
+    """
+
+    families: dict[tuple[str, str], list[int]] = {}
+    for i, one in enumerate(compared):
+        families.setdefault((one.load, one.response), []).append(i)
+    found: dict[int, tuple[stats.LevelChange, ...]] = {}
+    for places in families.values():
+        series = [[effect.mean for effect in compared[i].effects] for i in places]
+        found |= dict(zip(places, stats.level_changes(series, alpha), strict=True))
+    return [found[i] for i in range(len(compared))]
+
+
+def frame(studies: Sequence[StudyData], compared: Sequence[Between]) -> pl.DataFrame:
+    """Return one row per study, in the order given, and one column per contrast, response, load and scale.
+
+    Columns are named ``latency_p50_s sidecar against none at 500rps-10c, ratio``. Differences and values are in SI base
+    units. A study without a contrast has an empty cell.
+    """
+    began = [datetime.datetime.fromtimestamp(data.began_unix_s or 0.0, datetime.UTC) for data in studies]
+    columns: dict[str, Any] = {
+        TIME: [f"{at:%Y-%m-%dT%H:%M:%SZ}" for at in began],
+        "study": [data.path.name for data in studies],
+        "plan": [data.plan.sha256 for data in studies],
+    }
+    for name, scale, effects in _series(compared):
+        by_study = {one.study: float(np.exp(one.mean)) if scale == "ratio" else one.mean for one in effects}
+        columns[name] = [by_study.get(i) for i in range(len(studies))]
+    return pl.DataFrame(columns)
+
+
+def _series(compared: Sequence[Between]) -> Iterator[tuple[str, str, Sequence[Effect]]]:
+    for one in compared:
+        of = f"{one.treatment} against {one.baseline}" if one.baseline else one.treatment
+        name = f"{one.response} {of} at {one.load}"
+        if not one.baseline:
+            # Values of a baseline are averaged as logarithms, too.
+            yield f"{name}, value", one.scale, one.effects
+            continue
+        yield f"{name}, {one.scale}", one.scale, one.effects
+        if one.added_effects:
+            yield f"{name}, difference", "difference", one.added_effects
+
+
+def otava_tests(name: str, table: Path, series: pl.DataFrame) -> dict[str, Any]:
+    """Return the configuration with which Apache Otava reads the table of `frame` from a file.
+
+    It lists the columns that every study has, because Otava reads no empty cell.
+    """
+    metrics = {
+        column: {"column": column, "direction": -1, "scale": 1}
+        for column in series.columns
+        if column not in (TIME, *ATTRIBUTES) and not series[column].null_count()
+    }
+    test = {"type": "csv", "file": str(table), "time_column": TIME, "attributes": [*ATTRIBUTES], "metrics": metrics}
+    return {"tests": {name: test}}

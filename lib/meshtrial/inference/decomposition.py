@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
@@ -18,16 +17,11 @@ from meshtrial.stats.ranktests import signed_rank_p
 
 
 @dataclass(frozen=True)
-class Piece:
-    """One line of a decomposition, in the response's stored unit."""
+class Piece(stats.RankInterval):
+    """One line of a decomposition, over the blocks and in the response's stored unit; p is not corrected."""
 
-    name: str
-    contrast: Contrast | None  # None for the sum and the remainder
-    # Hodges-Lehmann estimate over the blocks and its interval
-    estimate: float
-    low: float
-    high: float
-    p: float  # exact two-sided p-value of no effect; not corrected
+    name: str = field(kw_only=True)
+    contrast: Contrast | None = field(kw_only=True)  # None for the sum and the remainder
 
 
 @dataclass(frozen=True)
@@ -37,7 +31,6 @@ class Decomposition:
     response: str
     load: str
     blocks: int  # number of blocks in which every treatment was measured
-    confidence: float  # achieved by the intervals
     parts: tuple[Piece, ...]
     together: Piece
     whole: Piece
@@ -67,28 +60,23 @@ def decompose(data: StudyData, response: str) -> Decomposition:
     differences = [(name, contrast, difference(contrast)) for name, contrast in chain.steps]
     added: FloatArray = np.sum([d for *_, d in differences], axis=0)
     all_at_once = difference(chain.whole)
-    remainder, margin = all_at_once - added, study.margins.get(response)
-    parts = tuple(_piece(name, contrast, d, study.alpha) for name, contrast, d in differences)
+    remainder, margin, p_adds_up = all_at_once - added, study.margins.get(response), None
+    if margin is not None:
+        # The margin of every block's own baseline; that of a median would be an estimate, which no exact test allows.
+        size = np.maximum(margin.relative * np.abs(values[study.baseline.name]), margin.floor)
+        p_adds_up = max(signed_rank_p(size - remainder, "greater"), signed_rank_p(size + remainder, "greater"))
     return Decomposition(
         response=response,
         load=load,
         blocks=len(runs.blocks),
-        confidence=stats.hodges_lehmann(added, study.alpha).confidence,
-        parts=parts,
+        parts=tuple(_piece(name, contrast, d, study.alpha) for name, contrast, d in differences),
         together=_piece("parts together", None, added, study.alpha),
         whole=_piece("the whole", chain.whole, all_at_once, study.alpha),
         remainder=_piece("remainder", None, remainder, study.alpha),
         margin=margin,
-        p_adds_up=None if margin is None else _within(remainder, margin, values[study.baseline.name]),
+        p_adds_up=p_adds_up,
     )
 
 
-def _within(d: FloatArray, margin: Margin, baseline: FloatArray) -> float:
-    # The margin of every block's own baseline; that of a median would be an estimate, which no exact test allows.
-    size = np.maximum(margin.relative * np.abs(baseline), margin.floor)
-    return max(signed_rank_p(size - d, "greater"), signed_rank_p(size + d, "greater"))
-
-
-def _piece(name: str, contrast: Contrast | None, d: Sequence[float] | FloatArray, alpha: float) -> Piece:
-    interval = stats.hodges_lehmann(d, alpha)
-    return Piece(name, contrast, interval.estimate, interval.low, interval.high, interval.p)
+def _piece(name: str, contrast: Contrast | None, d: FloatArray, alpha: float) -> Piece:
+    return Piece(**asdict(stats.hodges_lehmann(d, alpha)), name=name, contrast=contrast)

@@ -47,7 +47,9 @@ def diagnose_family(
         words = _CHANGE_TIME if response.name.startswith("propagation_") else ()
         warnings += stats.coarse_quantile(float(np.nanmax(bounds)), typical, effective, *words)
     if response.name.startswith("latency_"):
-        warnings += _warm_up(runs, names)
+        first, second = (np.concatenate([*runs.values(names, half).values(), np.empty(0)]) for half in HALVES)
+        both = np.isfinite(first) & np.isfinite(second)
+        warnings += stats.warm_up(first[both], second[both]) if both.sum() >= 2 else ()
     return warnings
 
 
@@ -82,12 +84,6 @@ def _without_sessions(
             if here.any():
                 own[here] *= typical / np.median(own[here])
     return at_one_level
-
-
-def _warm_up(runs: LoadBlocks, names: Sequence[str]) -> tuple[stats.Warning, ...]:
-    first, second = (np.concatenate([*runs.values(names, half).values(), np.empty(0)]) for half in HALVES)
-    both = np.isfinite(first) & np.isfinite(second)
-    return stats.warm_up(first[both], second[both]) if both.sum() >= 2 else ()
 
 
 def varying_versions(records: Iterable[RunRecord]) -> tuple[stats.Warning, ...]:

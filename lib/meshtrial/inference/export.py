@@ -7,7 +7,7 @@ and marked; nothing is rounded.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from meshtrial import paths
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.records.columns import verdict_frame
 from meshtrial.records.dataset import StudyData
-from meshtrial.records.schema import RunRecord
 from meshtrial.records.store import write_text
 
 SCHEMA = "meshtrial.export/2"
@@ -46,33 +45,24 @@ def document(data: StudyData) -> dict[str, Any]:
     }
 
 
-def _write_csv(data: StudyData, folder: Path) -> Iterator[Path]:
-    warnings = pl.Series([" | ".join(map(str, row.warnings)) for row in data.verdicts], dtype=pl.String)
-    verdicts = verdict_frame(data.verdicts).with_columns(warnings=warnings)
-    for name, frame in (("verdicts", verdicts), ("runs", data.table)):
-        path = folder / f"{name}.csv"
-        write_text(path, frame.write_csv())
-        yield path
+FORMATS = ("csv", "parquet", "json")
 
 
-def _write_parquet(data: StudyData, folder: Path) -> Iterator[Path]:
-    for name, frame in (("verdicts", verdict_frame(data.verdicts)), ("runs", data.table)):
-        path = folder / f"{name}.parquet"
-        frame.write_parquet(path)
-        yield path
-
-
-def _write_json(data: StudyData, folder: Path) -> Iterator[Path]:
-    path = folder / "study.json"
-    write_text(path, json.dumps(document(data), indent=1, allow_nan=False, ensure_ascii=False) + "\n")
-    yield path
-
-
-FORMATS: Mapping[str, Callable[[StudyData, Path], Iterator[Path]]] = {
-    "csv": _write_csv,
-    "parquet": _write_parquet,
-    "json": _write_json,
-}
+def _write(data: StudyData, folder: Path, name: str) -> Iterator[Path]:
+    if name == "json":
+        yield (path := folder / "study.json")
+        write_text(path, json.dumps(document(data), indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+        return
+    verdicts = verdict_frame(data.verdicts)
+    if name == "csv":
+        warnings = pl.Series([" | ".join(map(str, row.warnings)) for row in data.verdicts], dtype=pl.String)
+        verdicts = verdicts.with_columns(warnings=warnings)
+    for table, frame in (("verdicts", verdicts), ("runs", data.table)):
+        yield (path := folder / f"{table}.{name}")
+        if name == "csv":
+            write_text(path, frame.write_csv())
+        else:
+            frame.write_parquet(path)
 
 
 def export(data: StudyData, folder: Path, formats: tuple[str, ...] = ()) -> tuple[Path, ...]:
@@ -88,29 +78,27 @@ def export(data: StudyData, folder: Path, formats: tuple[str, ...] = ()) -> tupl
         raise RecordError(f"{data.path}: has no verdicts yet; `meshtrial report {paths.word(data.path)}` computes them")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return tuple(path for name in formats or tuple(FORMATS) for path in FORMATS[name](data, folder))
+        return tuple(path for name in formats or FORMATS for path in _write(data, folder, name))
     except OSError as error:
         raise RecordError(f"{folder}: cannot be written ({error.strerror}); check permissions and free space") from None
 
 
 def _runs(data: StudyData) -> list[dict[str, Any]]:
     included = {(run.run_id, run.attempt) for run in data.included_runs()}
-    ordered = sorted(data.runs, key=lambda run: (run.sequence, run.attempt))
-    return [_run(run, included=(run.run_id, run.attempt) in included) for run in ordered]
-
-
-def _run(run: RunRecord, *, included: bool) -> dict[str, Any]:
-    return {
-        "run_id": run.run_id,
-        "attempt": run.attempt,
-        "load": run.load,
-        "block": run.repetition,
-        "position": run.position,
-        "treatment": run.treatment,
-        "start_unix_s": run.start_unix_s,
-        "valid": run.valid,
-        "included": included,
-        "reasons": list(run.reasons),
-        "failures": dict(run.failures),
-        "responses": dict(run.responses),
-    }
+    return [
+        {
+            "run_id": run.run_id,
+            "attempt": run.attempt,
+            "load": run.load,
+            "block": run.repetition,
+            "position": run.position,
+            "treatment": run.treatment,
+            "start_unix_s": run.start_unix_s,
+            "valid": run.valid,
+            "included": (run.run_id, run.attempt) in included,
+            "reasons": list(run.reasons),
+            "failures": dict(run.failures),
+            "responses": dict(run.responses),
+        }
+        for run in sorted(data.runs, key=lambda run: (run.sequence, run.attempt))
+    ]

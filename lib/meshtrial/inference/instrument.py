@@ -32,25 +32,19 @@ class Detection:
     detectable_s: float | None  # minimum detectable effect of the contrast, in seconds at the baseline's median
 
 
-def detections(data: StudyData, response: str = "latency_p50_s") -> tuple[Detection, ...]:
+def detections(data: StudyData) -> tuple[Detection, ...]:
     """Return every treatment of a calibration study against the relay at delay 0, smallest delay first."""
     rows = []
-    for row in data.verdicts:
-        if row.response != response:
-            continue
+    for row in (one for one in data.verdicts if one.response == "latency_p50_s"):
         runs = [run for run in data.included_runs() if run.treatment == row.treatment and "relay" in run.extra]
         applied = [float(run.extra["relay"]["mean_ns"]) / 1e9 for run in runs]
         typical = 1.0 if row.by_difference else row.baseline_value
         detectable = None if row.mde is None or typical is None else row.mde * typical
-        asked = _asked_s(row.treatment)
+        _, _, delay = row.treatment.partition("+delay-")
+        asked = float(delay.removesuffix("us")) / 1e6 if delay else 0.0
         mean = float(np.mean(applied)) if applied and asked > 0 else 0.0
         rows.append(Detection(row.treatment, asked, mean, row, detectable))
     return tuple(sorted(rows, key=lambda one: (one.asked_s, not one.row.twin)))
-
-
-def _asked_s(treatment: str) -> float:
-    _, _, delay = treatment.partition("+delay-")
-    return float(delay.removesuffix("us")) / 1e6 if delay else 0.0
 
 
 @dataclass(frozen=True)
@@ -62,10 +56,8 @@ class AaStudy:
     called: bool
 
 
-def aa_studies(
-    data: StudyData, size: int = 6, alpha: float = 0.05, response: str = "latency_p50_s"
-) -> tuple[AaStudy, ...]:
-    """Cut the baseline and its twin into A/A studies of `size` consecutive blocks, and test each alone.
+def aa_studies(data: StudyData, size: int = 6, alpha: float = 0.05) -> tuple[AaStudy, ...]:
+    """Cut the baseline and its twin into A/A studies of `size` consecutive blocks, and test the p50 of each alone.
 
     The share that finds a difference is this machine's own false-positive rate; at 6 blocks the exact test's nominal
     5 % is 3.1 %.
@@ -74,8 +66,8 @@ def aa_studies(
     if study.twin is None:
         return ()
     pair = [study.twin.name, study.baseline.name]
-    runs = LoadBlocks.of(data.table, study.loads[0].label).complete(pair, response)
-    twin, baseline = runs.values(pair, response).values()
+    runs = LoadBlocks.of(data.table, study.loads[0].label).complete(pair, "latency_p50_s")
+    twin, baseline = runs.values(pair, "latency_p50_s").values()
     tested = []
     for start in range(0, len(runs.blocks) - size + 1, size):
         chosen = slice(start, start + size)
@@ -144,10 +136,10 @@ def contrasts(data: StudyData, sweep: Sweep, treatment: str, response: str) -> l
         kind=about.kind,
         primary=False,
     )
-    results = stats.analyse_family(values, family, blocks=blocks)
     medians = {name: median_of(own) for name, own in values.items()}
     return [
-        verdict_row(result, about, medians, study=study.name, load=sweep.name, exploratory=True) for result in results
+        verdict_row(result, about, medians, study=study.name, load=sweep.name, exploratory=True)
+        for result in stats.analyse_family(values, family, blocks=blocks)
     ]
 
 

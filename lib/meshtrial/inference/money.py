@@ -19,6 +19,7 @@ import numpy as np
 
 from meshtrial import stats
 from meshtrial.design.load import CapacitySearch
+from meshtrial.design.study import Study
 from meshtrial.errors import UsageError
 from meshtrial.inference import scaling
 from meshtrial.inference.values import FloatArray, included_blocks
@@ -50,17 +51,8 @@ class Prices:
 
 
 @dataclass(frozen=True)
-class Amount:
-    """An amount of money above the baseline's, with its interval over blocks."""
-
-    estimate: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
 class CostEstimate:
-    """The cost of a treatment above the baseline at one load."""
+    """The cost of a treatment above the baseline at one load, with intervals over blocks."""
 
     load: str
     treatment: str
@@ -68,22 +60,27 @@ class CostEstimate:
     blocks: int
     confidence: float
     # CPU and memory of application and data plane (with node agents and policy servers) in a month at this load
-    month: Amount
+    month: stats.RankInterval
     # The same for the control plane, which does not grow with this application; None if none was metered
-    control_plane: Amount | None
-    million: Amount  # CPU of application and data plane for a million requests
+    control_plane: stats.RankInterval | None
+    million: stats.RankInterval  # CPU of application and data plane for a million requests
 
 
 def bills(data: StudyData, prices: Prices) -> tuple[CostEstimate, ...]:
     """Compare every treatment but the twin with the baseline at every load; a searched load has no fixed rate."""
     study = data.plan.study
-    several = []
-    for load in (one.label for one in study.loads if not isinstance(one, CapacitySearch)):
-        for treatment in (t.name for t in study.treatments if not t.twin and t != study.baseline):
-            bill = _bill(data, prices, load, treatment)
-            if bill is not None:
-                several.append(bill)
-    return tuple(several)
+    loads = [load.label for load in study.loads if not isinstance(load, CapacitySearch)]
+    several = (_bill(data, prices, load, treatment) for load in loads for treatment in _compared(study))
+    return tuple(bill for bill in several if bill is not None)
+
+
+def _compared(study: Study) -> list[str]:
+    return [t.name for t in study.treatments if not t.twin and t != study.baseline]
+
+
+def _monthly(prices: Prices, cores: FloatArray, memory: FloatArray) -> FloatArray:
+    spent: FloatArray = HOURS_A_MONTH * (prices.core_hour * cores + prices.gib_hour * memory / GIB)
+    return spent
 
 
 def _bill(data: StudyData, prices: Prices, load: str, treatment: str) -> CostEstimate | None:
@@ -97,9 +94,7 @@ def _bill(data: StudyData, prices: Prices, load: str, treatment: str) -> CostEst
         return np.array([*runs.values(pair, response).values()])
 
     def monthly(part: str) -> FloatArray:
-        cores, memory = of_both(f"{part}_cpu_cores"), of_both(f"{part}_memory_bytes")
-        spent: FloatArray = HOURS_A_MONTH * (prices.core_hour * cores + prices.gib_hour * memory / GIB)
-        return spent
+        return _monthly(prices, of_both(f"{part}_cpu_cores"), of_both(f"{part}_memory_bytes"))
 
     def added(money: FloatArray) -> stats.RankInterval:
         return stats.hodges_lehmann(money[0] - money[1], data.plan.study.alpha)
@@ -111,14 +106,10 @@ def _bill(data: StudyData, prices: Prices, load: str, treatment: str) -> CostEst
         baseline=baseline,
         blocks=len(runs.blocks),
         confidence=month.confidence,
-        month=_amount(month),
-        control_plane=_amount(added(control)) if control[0].any() else None,
-        million=_amount(added(of_both("path_cpu_s_per_request") * MILLION / _HOUR_S * prices.core_hour)),
+        month=month,
+        control_plane=added(control) if control[0].any() else None,
+        million=added(of_both("path_cpu_s_per_request") * MILLION / _HOUR_S * prices.core_hour),
     )
-
-
-def _amount(money: stats.RankInterval) -> Amount:
-    return Amount(money.estimate, money.low, money.high)
 
 
 CPU, MEMORY = "total_cpu_cores", "total_memory_bytes"
@@ -148,18 +139,13 @@ def at_size(data: StudyData, prices: Prices, pods: int) -> tuple[MonthAtSize, ..
     """
     study = data.plan.study
     sizes = sorted({scaling.endpoints_of(load) for load in study.loads})
-    if len(sizes) < 2 or not _metered(data):
+    if len(sizes) < 2 or not {CPU, MEMORY} <= set(data.table["response"].unique()):
         raise UsageError(f"--pods: the study {study.name} measured one size; use a recorded scale_out study")
     most = FARTHEST * sizes[-1]
     if not 1 <= pods <= most:
         raise UsageError(f"--pods {pods}: must be 1 to {most}, {FARTHEST} times the largest size that was measured")
-    treatments = [t.name for t in study.treatments if not t.twin and t != study.baseline]
-    months = (_predicted(data, prices, name, pods) for name in treatments)
+    months = (_predicted(data, prices, name, pods) for name in _compared(study))
     return tuple(one for one in months if one is not None)
-
-
-def _metered(data: StudyData) -> bool:
-    return {CPU, MEMORY} <= set(data.table["response"].unique())
 
 
 def _predicted(data: StudyData, prices: Prices, treatment: str, pods: int) -> MonthAtSize | None:
@@ -169,10 +155,7 @@ def _predicted(data: StudyData, prices: Prices, treatment: str, pods: int) -> Mo
     if not ladders:
         return None
     cpu, memory, plain_cpu, plain_memory = (one.y for one in ladders)
-    month, plain = (
-        HOURS_A_MONTH * (prices.core_hour * cores + prices.gib_hour * held / GIB)
-        for cores, held in ((cpu, memory), (plain_cpu, plain_memory))
-    )
+    month, plain = _monthly(prices, cpu, memory), _monthly(prices, plain_cpu, plain_memory)
     x, alpha = ladders[0].x, data.plan.study.alpha
     predicted = growth.at_size(x, month, plain, pods, alpha=alpha)
     return MonthAtSize(

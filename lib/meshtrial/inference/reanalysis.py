@@ -99,23 +99,17 @@ def _margin_changes(declared: Study, asked: Study) -> list[str]:
                 groups.setdefault(of(name, changed[name]), {})[name] = of(name, declared.margins.get(name)) or "none"
         for now, before in groups.items():
             whole = len(before) == sum(bool(of(name, asked.margins.get(name))) for name in declared.primary)
-            named = "" if whole else f" of {_listing([_label(name) for name in before])}"
+            named = "" if whole else f" of {_listing([REGISTRY[name].label.replace(', ', ' of ') for name in before])}"
             parts.append(f"{word}{named} {now or 'none'} instead of {_listing(list(dict.fromkeys(before.values())))}")
     return parts or (["margins of exploratory responses"] if changed else [])
 
 
 def _relative(name: str, margin: Margin | None) -> str:
-    return f"{100 * margin.relative:.6g}{_NBSP}%" if margin is not None and margin.relative else ""
+    return f"{100 * margin.relative:.6g}{_NBSP}%" if margin and margin.relative else ""
 
 
 def _floor(name: str, margin: Margin | None) -> str:
-    if margin is None or not margin.floor:
-        return ""
-    return f"{margin.floor * REGISTRY[name].scale:.6g}{_NBSP}{REGISTRY[name].unit}"
-
-
-def _label(name: str) -> str:
-    return REGISTRY[name].label.replace(", ", " of ")
+    return f"{margin.floor * REGISTRY[name].scale:.6g}{_NBSP}{REGISTRY[name].unit}" if margin and margin.floor else ""
 
 
 def _listing(names: Sequence[str]) -> str:

@@ -161,8 +161,10 @@ def _family(
     scale = "difference" if lacking else study.scales.get(response.name, "ratio")
     margin = study.margins.get(response.name)
     # Two treatments that both lack the part show no noise.
-    twin = None if not with_twin or _without(response, values[study.baseline.name]) else study.twin
-    if twin and _lacking(response, values[twin.name], values[study.baseline.name]):
+    base = values[study.baseline.name]
+    without = response.counted or (response.structural_zero and base.size > 0 and not base.any())
+    twin = None if not with_twin or without else study.twin
+    if twin and _lacking(response, values[twin.name], base):
         differences.append((twin.name, study.baseline.name))
     return stats.Family(
         study.baseline.name,
@@ -181,10 +183,6 @@ def _family(
 def _lacking(response: Response, own: FloatArray, base: FloatArray) -> bool:
     # One value that is not positive suffices: its block has no ratio.
     return response.counted or bool((own <= 0).any() or (base <= 0).any())
-
-
-def _without(response: Response, values: FloatArray) -> bool:
-    return response.counted or (response.structural_zero and values.size > 0 and bool(np.all(values == 0)))
 
 
 def usable_margin(margin: Margin | None, scale: stats.Scale) -> Margin | None:

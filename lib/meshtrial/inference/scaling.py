@@ -292,14 +292,14 @@ class Limit:
 def limits(data: StudyData) -> list[Limit]:
     """Return every treatment at every load, as planned."""
     return [
-        _limit(treatment.name, endpoints_of(load), load.asked_rps, runs)
+        _limit(load, runs)
         for load in data.plan.study.loads
         for treatment in data.plan.study.treatments
         if (runs := [run for run in data.runs if run.load == load.label and run.treatment == treatment.name])
     ]
 
 
-def _limit(treatment: str, endpoints: int, rps: float, runs: Sequence[RunRecord]) -> Limit:
+def _limit(load: Load, runs: Sequence[RunRecord]) -> Limit:
     busy = _all(runs, "machine_busy")
     achieved = _all(runs, "achieved_ratio")
     failed: Counter[str] = Counter()
@@ -307,9 +307,9 @@ def _limit(treatment: str, endpoints: int, rps: float, runs: Sequence[RunRecord]
         failed.update(run.failures or {kind: int(n) for kind, n in run.extra.get("failures", {}).items() if n})
     gates = Counter(gate.name for run in runs for gate in run.gates if not gate.passed)
     return Limit(
-        treatment=treatment,
-        endpoints=endpoints,
-        rps=rps,
+        treatment=runs[0].treatment,
+        endpoints=endpoints_of(load),
+        rps=load.asked_rps,
         runs=len(runs),
         valid=sum(run.valid for run in runs),
         idle=1 - float(np.median(busy)) if busy else None,

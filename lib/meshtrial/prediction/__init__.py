@@ -173,7 +173,7 @@ class _Predicting:
 
     def all(self) -> Prediction:
         options, prices = self.options, self.options.prices
-        layout = Layout.of(self.system)
+        layout = Layout(self.system)
         speed = self._speed()
         cpu = added_cpu(layout, self.studies, options.nodes)
         services = {name: self._service(place, name, cpu, speed) for place, name in enumerate(layout.names)}
@@ -183,14 +183,13 @@ class _Predicting:
         control_cores, control_bytes = self._control_plane(speed)
         sidecars = int((layout.replicas * layout.has_proxy).sum())
         (proxies, nodes), others = ((sidecars * self._has_sidecars(which), self._nodes_of(which)) for which in (0, 1))
-        month = None
+        month = month_requested = None
         if prices and cores and memory and not cpu.reasons:
-            parts = [
-                (prices.core_hour * HOURS_A_MONTH, (cores, control_cores)),
-                (prices.gib_hour * HOURS_A_MONTH / GIB, (memory, control_bytes)),
-            ]
-            month = _sum_of([one.scaled(price) for price, amounts in parts for one in amounts])
-        month_requested = None
+            core, byte = prices.core_hour * HOURS_A_MONTH, prices.gib_hour * HOURS_A_MONTH / GIB
+            bought = (cores.scaled(core), control_cores.scaled(core), memory.scaled(byte), control_bytes.scaled(byte))
+            # The sum of the half-widths, because amounts of the same blocks are not independent.
+            total = None if None in (one.value for one in bought) else sum(one.value or 0.0 for one in bought)
+            month = Estimate(total, sum(one.low for one in bought), sum(one.high for one in bought))
         if options.request_cores or options.request_gib:
             each = options.core_hour * options.request_cores + options.gib_hour * options.request_gib
             month_requested = (proxies + nodes - sum(others)) * HOURS_A_MONTH * each
@@ -243,20 +242,16 @@ class _Predicting:
 
     def _total(self, added: Added, factor: float = 1.0, model_error: float = 0.0) -> Estimate:
         both = (added.lowest, added.highest)
-        ends = [self._combined([factor * part.sum(axis=0) for part in end], model_error) for end in both]
-        return envelope(*ends)
+        return envelope(*(self._combined([factor * one.sum(axis=0) for one in end], model_error) for end in both))
 
     def _service(self, place: int, name: str, added: Added, speed: float) -> ServiceCost:
         if reason := added.reasons.get(name):
             return ServiceCost(None, reason)
         both = (added.lowest, added.highest)
-        ends = [self._combined([speed * part[place] for part in end], CPU_ERROR) for end in both]
-        cores, share = envelope(*ends), None
-        own_us = self.system.services[name].cpu_us
+        cores = envelope(*(self._combined([speed * one[place] for one in end], CPU_ERROR) for end in both))
         rps = sum(call.rps for call in self.system.calls if call.callee == name)
-        if own_us and rps and cores.value is not None:
-            share = cores.value / (own_us * 1e-6 * rps)
-        return ServiceCost(cores, share=share)
+        own_s = (self.system.services[name].cpu_us or 0.0) * 1e-6 * rps
+        return ServiceCost(cores, share=cores.value / own_s if own_s and cores.value is not None else None)
 
     def _memory(self, layout: Layout) -> tuple[Estimate | None, str, bool]:
         """Return the proxies' memory, why it has no number, and whether the configuration of all services is in it."""
@@ -387,10 +382,3 @@ class _Predicting:
         else:
             lines.append(f"Intervals contain a model error of {error:.0%}, as given.")
         return tuple(lines)
-
-
-def _sum_of(amounts: Sequence[Estimate]) -> Estimate:
-    """Return the sum with the sum of the half-widths, because amounts of the same blocks are not independent."""
-    values = [one.value for one in amounts]
-    total = None if None in values else sum(value for value in values if value is not None)
-    return Estimate(total, sum(one.low for one in amounts), sum(one.high for one in amounts))

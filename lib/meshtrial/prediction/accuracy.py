@@ -22,7 +22,6 @@ from meshtrial.prediction import Options, predict
 from meshtrial.prediction.blocks import nodes_of
 from meshtrial.prediction.ranges import Estimate
 from meshtrial.records.dataset import StudyData
-from meshtrial.records.schema import VerdictRow
 from meshtrial.report import palette, sheet, wording
 from meshtrial.report.figure import Columns, Figure, empty
 from meshtrial.report.markup import Cell, Column, Fragment, Table, ranged
@@ -70,17 +69,13 @@ def accuracy(data: StudyData, records: Sequence[StudyData]) -> tuple[Compared, .
     """
     contrasts = data.plan.study.all_contrasts() if records else ()
     found = [one for contrast in contrasts for one in _compared(data, records, contrast)]
-    return tuple(_widened(one, model_error(_others(found, one))) for one in found)
+    return tuple(_widened(one, found) for one in found)
 
 
 def model_error(compared: Sequence[Compared]) -> float | None:
     """Return the root mean square of measured over predicted less 1, without negative controls; None without any."""
     errors = [one.error for one in compared if not one.has_delay]
     return math.sqrt(statistics.fmean(error**2 for error in errors)) if errors else None
-
-
-def _others(found: Sequence[Compared], one: Compared) -> list[Compared]:
-    return [other for other in found if other.response == one.response and other.system != one.system]
 
 
 def _compared(data: StudyData, records: Sequence[StudyData], contrast: Contrast) -> list[Compared]:
@@ -97,11 +92,11 @@ def _compared(data: StudyData, records: Sequence[StudyData], contrast: Contrast)
     has_delay = any(feature.startswith(_HIDDEN) for feature in treatment.features)
     made = []
     for row in data.verdicts:
-        predicted, measured = by_response.get(row.response), _measured(row)
+        predicted, interval = by_response.get(row.response), (row.difference, row.difference_low, row.difference_high)
         is_asked = (row.treatment, row.baseline) == (contrast.treatment, contrast.baseline)
-        if is_asked and measured and predicted and predicted.value:
+        if is_asked and None not in interval and predicted and predicted.value:
             about = (treatment.app, prediction.treatment, prediction.baseline, row.response, len(system.calls))
-            made.append(Compared(*about, predicted, measured, has_delay))
+            made.append(Compared(*about, predicted, Estimate(*interval), has_delay))  # type: ignore[arg-type]
     return made
 
 
@@ -111,25 +106,19 @@ def _single_hop(treatment: Treatment) -> str:
     return dataclasses.replace(treatment, features=features, app="").name
 
 
-def _measured(row: VerdictRow) -> Estimate | None:
-    if row.difference is None or row.difference_low is None or row.difference_high is None:
-        return None
-    return Estimate(row.difference, row.difference_low, row.difference_high)
-
-
 def _middle(one: Estimate) -> float:
     assert one.value is not None, "an envelope is not compared"
     return one.value
 
 
-def _widened(one: Compared, error: float | None) -> Compared:
-    """Return it with the model's error in the predicted interval, in quadrature."""
+def _widened(one: Compared, found: Sequence[Compared]) -> Compared:
+    """Return it with the model's error, by the other systems, in the predicted interval, in quadrature."""
+    error = model_error([two for two in found if two.response == one.response and two.system != one.system])
     if error is None:
         return one
     value = _middle(one.predicted)
-    half = math.hypot(
-        (one.predicted.high - one.predicted.low) / 2, statistics.NormalDist().inv_cdf(0.975) * error * value
-    )
+    of_model = statistics.NormalDist().inv_cdf(0.975) * error * value
+    half = math.hypot((one.predicted.high - one.predicted.low) / 2, of_model)
     return dataclasses.replace(one, predicted=Estimate(value, value - half, value + half))
 
 
@@ -168,10 +157,9 @@ def sentences(rows: Sequence[Compared]) -> list[str]:
 
 
 def _amount(one: Compared, amount: Estimate) -> Cell:
-    scale = REGISTRY[one.response].scale
-    unit = REGISTRY[one.response].unit
-    value, low, high = (part * scale for part in (_middle(amount), amount.low, amount.high))
-    return ranged(value, low, high, lambda each: f"{wording.number(each)} {unit}")
+    about = REGISTRY[one.response]
+    value, low, high = (part * about.scale for part in (_middle(amount), amount.low, amount.high))
+    return ranged(value, low, high, lambda each: f"{wording.number(each)} {about.unit}")
 
 
 def accuracy_figure(data: StudyData, records: Sequence[StudyData]) -> Figure:
@@ -219,9 +207,9 @@ def _draw(rows: Sequence[Compared]) -> Canvas:
         axes.axline((0, 0), slope=1, color=palette.INK, linewidth=0.8)
         for one in group:
             look = looks[one.treatment]
-            x, y = _middle(one.predicted) * about.scale, _middle(one.measured) * about.scale
-            axes.plot([about.scale * one.predicted.low, about.scale * one.predicted.high], [y, y], color=look.colour)
-            ends = (about.scale * one.measured.low, about.scale * one.measured.high)
+            predicted, measured = one.predicted.scaled(about.scale), one.measured.scaled(about.scale)
+            x, y, ends = _middle(predicted), _middle(measured), (measured.low, measured.high)
+            axes.plot([predicted.low, predicted.high], [y, y], color=look.colour)
             sheet.estimate(axes, x, ends, y, look, upright=True, filled=not one.has_delay, size=5, tip=_describe(one))
         axes.set_xlim(0, 1.05 * most)
         axes.set_ylim(0, 1.05 * most)

@@ -10,7 +10,7 @@ ztunnel, is a proxy of a node: half of what it uses per request is the caller's 
 
 from __future__ import annotations
 
-import json
+import contextlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +23,7 @@ from meshtrial.design.responses import PARTS, QUANTILES, requests_needed
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.inference.values import FloatArray
 from meshtrial.load import quantiles
+from meshtrial.load.result import read_result
 from meshtrial.prediction.ranges import OWN_EXPONENTS
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.schema import ComponentUsage, RunRecord
@@ -78,12 +79,9 @@ class BuildingBlocks:
     def latencies(self, rung: Rung) -> FloatArray | None:
         """Return a rung's latencies (2, blocks, probabilities) in seconds; None where no distribution is recorded."""
         if id(rung) not in self._read:
-            try:
-                found = np.array([[distribution(self.data, run) for run in runs] for runs in rung.runs])
-            except RecordError:
-                self._read[id(rung)] = None
-            else:
-                self._read[id(rung)] = found
+            self._read[id(rung)] = None
+            with contextlib.suppress(RecordError):
+                self._read[id(rung)] = np.array([[distribution(self.data, run) for run in one] for one in rung.runs])
         return self._read[id(rung)]
 
     def allows(self, q: float, rungs: Iterable[Rung]) -> bool:
@@ -114,21 +112,12 @@ def building_blocks(data: StudyData, treatment: str, baseline: str) -> BuildingB
     pair = (treatment, baseline)
     if not set(pair) <= {one.name for one in data.plan.study.treatments}:
         return None
-    usable = [load for load in data.plan.study.loads if is_single_hop(load)]
-    taken = {
-        load: data.inclusions[load.label]
-        for load in usable
-        if not set(pair) & set(data.inclusions[load.label].excluded)
-    }
+    known = {load: data.inclusions[load.label] for load in data.plan.study.loads if is_single_hop(load)}
+    taken = {load: one for load, one in known.items() if not set(pair) & set(one.excluded)}
     if not taken:
         return None
-    blocks = sorted(set.intersection(*(set(one.blocks) for one in taken.values())))
-    found = {load: [[one.chosen[block, name] for block in blocks] for name in pair] for load, one in taken.items()}
-    blocks = [
-        block
-        for index, block in enumerate(blocks)
-        if all(_is_metered(runs[index]) for both in found.values() for runs in both)
-    ]
+    complete = sorted(set.intersection(*(set(one.blocks) for one in taken.values())))
+    blocks = [b for b in complete if all(_is_metered(one.chosen[b, name]) for one in taken.values() for name in pair)]
     if len(blocks) < LEAST_BLOCKS:
         return None
     rungs = tuple(_rung(load, [[one.chosen[b, name] for b in blocks] for name in pair]) for load, one in taken.items())
@@ -181,19 +170,9 @@ def _rung(load: Load, runs: Sequence[Sequence[RunRecord]]) -> Rung:
             control[0, which, block] = run.responses.get("control_plane_cpu_cores", 0.0)
             control[1, which, block] = run.responses.get("control_plane_memory_bytes", 0.0)
     body = load.payload_bytes + (load.response_bytes or load.payload_bytes)
-    columns = tuple(tuple(column) for column in runs)
-    return Rung(
-        load.asked_rps,
-        load.protocol,
-        body,
-        load.connections + load.idle_connections,
-        cpu,
-        memory,
-        control[0],
-        control[1],
-        nodes,
-        columns,
-    )
+    connections = load.connections + load.idle_connections
+    used = cpu, memory, control[0], control[1]
+    return Rung(load.asked_rps, load.protocol, body, connections, *used, nodes, tuple(map(tuple, runs)))
 
 
 def _machine(data: StudyData) -> str:
@@ -225,19 +204,14 @@ def distribution(data: StudyData, run: RunRecord) -> FloatArray:
 
 
 def _of_histogram(folder: Path, run: RunRecord) -> FloatArray:
-    parts = []
-    for path in sorted(folder.glob("fortio*.json")):
-        try:
-            held = json.loads(path.read_bytes())["DurationHistogram"]
-            edges = [float(held["Data"][0]["Start"]), *(float(one["End"]) for one in held["Data"])]
-            parts.append((np.array(edges), np.cumsum([0, *(int(one["Count"]) for one in held["Data"])])))
-        except (OSError, ValueError, KeyError, IndexError, TypeError):
-            raise RecordError(f"{path}: contains no histogram of fortio; restore it from a backup") from None
-    if not parts:
+    parts = [read_result(path).latency.buckets for path in sorted(folder.glob("fortio*.json"))]
+    if not all(parts) or not parts:
         raise RecordError(f"{folder}: has no histogram of its latencies")
-    x = np.unique(np.concatenate([edges for edges, _ in parts]))
-    counted = sum(np.interp(x, edges, counts.astype(float)) for edges, counts in parts)
-    share = np.asarray(counted) / sum(int(counts[-1]) for _, counts in parts)
+    edges = [[buckets[0].start_s, *(bucket.end_s for bucket in buckets)] for buckets in parts]
+    counts = [np.cumsum([0, *(bucket.count for bucket in buckets)]) for buckets in parts]
+    x = np.unique(np.concatenate(edges))
+    counted = sum(np.interp(x, *one) for one in zip(edges, counts, strict=True))
+    share = np.asarray(counted) / sum(int(one[-1]) for one in counts)
     exact = [
         (run.responses[f"latency_{key}_s"], q) for key, q in QUANTILES.items() if f"latency_{key}_s" in run.responses
     ]
@@ -261,17 +235,13 @@ def usable(studies: Sequence[StudyData], treatment: str, baseline: str) -> tuple
             f"no study has complete blocks of {treatment} and {baseline} at a fixed rate with one application; "
             f"the studies have {', '.join(names)}"
         )
-    for what, values in _factors(found).items():
+    factors = {
+        "machine": {_machine(one.data) for one in found},
+        "application": {run.app for one in found for runs in one.rungs[0].runs for run in runs},
+    }
+    for what, values in factors.items():
         if len(values) > 1:
             raise UsageError(
                 f"the studies differ in {what}: {' and '.join(sorted(values))}; use those of one {what} together"
             )
     return tuple(found)
-
-
-def _factors(found: Sequence[BuildingBlocks]) -> dict[str, set[str]]:
-    """Return what may not vary between the studies, as they recorded it."""
-    return {
-        "machine": {_machine(one.data) for one in found},
-        "application": {run.app for one in found for runs in one.rungs[0].runs for run in runs},
-    }

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -32,10 +33,8 @@ class Hop:
     sending_s: FloatArray  # (...,): CPU seconds of the caller's proxy for a request without its response
 
 
-@dataclass(frozen=True)
-class _Gridded:
-    masses: FloatArray  # (..., bins)
-    waits: FloatArray  # (...,): steps of the grid that the caller's proxy takes for a request
+# By call: masses (..., bins), and the steps of the grid (...,) that the caller's proxy takes for a request.
+_Gridded = Mapping[Pair, tuple[FloatArray, FloatArray]]
 
 
 def quantiles_of_path(steps: Sequence[Step], hops: Mapping[Pair, Hop], qs: Sequence[float]) -> FloatArray:
@@ -47,10 +46,8 @@ def quantiles_of_path(steps: Sequence[Step], hops: Mapping[Pair, Hop], qs: Seque
     step = sum(most) / (BINS - 2)
     # Bin j has the latencies around j steps, so that sums of bins are not shifted.
     edges: FloatArray = np.linspace(0.5, BINS - 0.5, BINS) * step
-    gridded = {
-        pair: _Gridded(_masses(hops[pair].latencies, edges), hops[pair].sending_s / step)
-        for pair in set(calls_of(steps))
-    }
+    known = {pair: hops[pair] for pair in calls_of(steps)}
+    gridded = {pair: (_masses(hop.latencies, edges), hop.sending_s / step) for pair, hop in known.items()}
     shares = np.cumsum(_sequence(steps, gridded), axis=-1)
     rows = shares.reshape(-1, BINS)
     found = [[np.interp(q, np.append(0.0, row), np.append(0.0, edges)) for row in rows] for q in qs]
@@ -65,27 +62,18 @@ def _masses(latencies: FloatArray, edges: FloatArray) -> FloatArray:
     return np.diff(np.array(shares), axis=-1, prepend=0.0).reshape(*latencies.shape[:-1], len(edges))
 
 
-def _sequence(steps: Sequence[Step], gridded: Mapping[Pair, _Gridded]) -> FloatArray:
-    total: FloatArray | None = None
-    for step in steps:
-        one = gridded[step].masses if isinstance(step, CallStep) else _largest(step.branches, gridded)
-        total = one if total is None else _sum(total, one)
-    assert total is not None, "a path has steps"
-    return total
+def _sequence(steps: Sequence[Step], gridded: _Gridded) -> FloatArray:
+    parts = (gridded[one][0] if isinstance(one, CallStep) else _largest(one.branches, gridded) for one in steps)
+    return reduce(_sum, parts)
 
 
-def _largest(branches: Sequence[Sequence[Step]], gridded: Mapping[Pair, _Gridded]) -> FloatArray:
+def _largest(branches: Sequence[Sequence[Step]], gridded: _Gridded) -> FloatArray:
+    """Return the distribution of the largest, later by the steps for which the last request waits."""
     shares = np.prod([np.cumsum(_sequence(branch, gridded), axis=-1) for branch in branches], axis=0)
-    found: FloatArray = np.diff(shares, axis=-1, prepend=0.0)
-    first = [gridded[next(calls_of(branch))].waits for branch in branches]
-    return _later(found, (len(branches) - 1) * np.mean(first, axis=0))
-
-
-def _later(masses: FloatArray, waits: FloatArray) -> FloatArray:
-    """Return distributions (..., bins) that are shifted by whole steps (...,)."""
+    waits = (len(branches) - 1) * np.mean([gridded[next(calls_of(branch))][1] for branch in branches], axis=0)
     source = np.arange(BINS) - np.rint(waits)[..., None].astype(int)
-    shifted: FloatArray = np.where(source >= 0, np.take_along_axis(masses, np.maximum(source, 0), axis=-1), 0.0)
-    return shifted
+    masses = np.take_along_axis(np.diff(shares, axis=-1, prepend=0.0), np.maximum(source, 0), axis=-1)
+    return np.where(source >= 0, masses, 0.0)
 
 
 def _sum(one: FloatArray, other: FloatArray) -> FloatArray:

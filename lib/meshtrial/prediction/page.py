@@ -50,13 +50,13 @@ def totals(predictions: Sequence[Prediction], currency: str = "") -> Fragment:
 
 def services(prediction: Prediction) -> Fragment:
     """Tabulate the cores that are added at each service, the largest first."""
-    ranked = sorted(prediction.services.items(), key=lambda item: -_size(item[1]))
+    ranked = sorted(prediction.services.items(), key=lambda item: -abs(item[1].cores.high) if item[1].cores else 0.0)
     columns: list[Column[tuple[str, ServiceCost]]] = [
         Column("service", lambda row: row[0]),
         Column("cores", lambda row: row[1].reason or _amount(row[1].cores), numeric=True),
     ]
     if any(one.share is not None for one in prediction.services.values()):
-        columns.append(Column("share of the service's own CPU", lambda row: _share(row[1]), numeric=True))
+        columns.append(Column("share of the service's own CPU", _share, numeric=True))
     more = len(ranked) - MOST_SERVICES
     note = f"{more} further services are in the JSON file." if more > 0 else ""
     caption = f"{prediction.treatment} against {prediction.baseline}, by service"
@@ -169,9 +169,6 @@ def _amount(amount: Estimate | None, scale: float = 1.0) -> Cell | None:
     return Cell(wording.signed(scale * amount.value), scale * amount.value, note=f"{low} to {high}")
 
 
-def _size(one: ServiceCost) -> float:
-    return abs(one.cores.high) if one.cores else 0.0
-
-
-def _share(one: ServiceCost) -> Cell | None:
-    return None if one.share is None else Cell(wording.percent(one.share), one.share)
+def _share(row: tuple[str, ServiceCost]) -> Cell | None:
+    share = row[1].share
+    return None if share is None else Cell(wording.percent(share), share)

@@ -5,6 +5,7 @@ Every failure is one line. A bearer token is sent to the given address only, nev
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import ssl
 import urllib.error
@@ -62,7 +63,9 @@ class Prometheus:
         answer in time.
         """
         given = {"query": promql, "timeout": f"{self.timeout_s:g}s"} | ({} if at_s is None else {"time": f"{at_s:.3f}"})
-        answer = self._decoded(self._ask(f"{self.address}/api/v1/query?{urlencode(given)}"))
+        answer = _answer(self._ask(f"{self.address}/api/v1/query?{urlencode(given)}"))
+        if answer is None:
+            raise self._other("the answer to /api/v1/query is not that of a Prometheus")
         if answer.data is None or answer.status != "success":
             raise MeshtrialError(f"{self.address} did not answer a query: {shortened(answer.error, 200)}")
         self.warnings |= dict.fromkeys(answer.warnings)
@@ -87,21 +90,13 @@ class Prometheus:
             raise MeshtrialError(f"{self.address} answered with more than {LARGEST_ANSWER >> 20} MiB")
         return body
 
-    def _decoded(self, body: bytes) -> _Answer:
-        try:
-            return msgspec.json.decode(body, type=_Answer)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            raise self._other("the answer to /api/v1/query is not that of a Prometheus") from None
-
     def _refusal(self, error: urllib.error.HTTPError) -> MeshtrialError:
         with error:
             body = error.read(10_000)
         if error.code in (401, 403):
             why = "refuses this token" if self._token else "needs a token"
             return UsageError(f"{self.address} {why} ({error.code}); give a file with a bearer token as --token-file")
-        try:
-            answer = msgspec.json.decode(body, type=_Answer)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        if (answer := _answer(body)) is None:
             if error.code not in (_TOO_MANY, 500, 502, 503, 504):
                 return self._other(f"/api/v1/query answers {error.code}")
             return MeshtrialError(f"{self.address} is not available ({error.code} {error.reason}); try again later")
@@ -164,6 +159,12 @@ class _Answer:
     errorType: str = ""
     error: str = ""
     warnings: tuple[str, ...] = field(default=())
+
+
+def _answer(body: bytes) -> _Answer | None:
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+        return msgspec.json.decode(body, type=_Answer)
+    return None
 
 
 def _is_loopback(host: str) -> bool:

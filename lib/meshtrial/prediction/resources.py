@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,37 +26,21 @@ from meshtrial.stats.growth import block_slopes
 SMALL_BODY_BYTES = 1024
 
 
-@dataclass(frozen=True)
 class Layout:
     """A system as arrays: services (n,) and calls (c,)."""
 
-    names: tuple[str, ...]
-    replicas: FloatArray
-    has_proxy: NDArray[np.bool_]
-    caller: NDArray[np.intp]
-    callee: NDArray[np.intp]
-    rps: FloatArray
-    protocol: NDArray[np.str_]
-    body_bytes: FloatArray
-    connections: FloatArray
-
-    @classmethod
-    def of(cls, system: System) -> Layout:
-        """Return a system's arrays."""
-        names = tuple(system.services)
-        index = {name: place for place, name in enumerate(names)}
+    def __init__(self, system: System) -> None:
         services, calls = system.services.values(), system.calls
-        return cls(
-            names,
-            np.array([one.replicas for one in services], dtype=float),
-            np.array([not one.outside for one in services]),
-            np.array([index[call.caller] for call in calls]),
-            np.array([index[call.callee] for call in calls]),
-            np.array([call.rps for call in calls], dtype=float),
-            np.array([call.protocol for call in calls]),
-            np.array([call.request_bytes + call.response_bytes for call in calls], dtype=float),
-            np.array([call.connections for call in calls], dtype=float),
-        )
+        self.names = tuple(system.services)
+        place = {name: place for place, name in enumerate(self.names)}
+        self.replicas = np.array([one.replicas for one in services], dtype=float)
+        self.has_proxy = np.array([not one.outside for one in services])
+        self.caller = np.array([place[call.caller] for call in calls])
+        self.callee = np.array([place[call.callee] for call in calls])
+        self.rps = np.array([call.rps for call in calls], dtype=float)
+        self.protocol = np.array([call.protocol for call in calls])
+        self.body_bytes = np.array([call.request_bytes + call.response_bytes for call in calls], dtype=float)
+        self.connections = np.array([call.connections for call in calls], dtype=float)
 
     def sums(self, amounts: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return amounts of calls (c,) by caller and by callee, (n,) each; services without a proxy have none."""
@@ -75,6 +59,7 @@ class Layout:
 class Ladder:
     """The rungs of one protocol that differ in their rate alone, over all studies."""
 
+    protocol: str
     rates: FloatArray  # ascending
     rungs: tuple[tuple[int, int, Rung], ...]  # (study, index of the rate, rung)
     body_bytes: int
@@ -96,7 +81,7 @@ class Ladder:
         connections = {rps: min(numbers, key=lambda number: abs(number - usual)) for rps, numbers in at.items()}
         rates = sorted(connections)
         rungs = [(s, rates.index(rung.rps), rung) for s, rung in smallest if rung.connections == connections[rung.rps]]
-        return cls(np.array(rates), tuple(rungs), body)
+        return cls(protocol, np.array(rates), tuple(rungs), body)
 
     @property
     def studies_at(self) -> FloatArray:
@@ -104,23 +89,17 @@ class Ladder:
         return np.bincount([place for _, place, _ in self.rungs], minlength=len(self.rates)).astype(float)
 
 
-@dataclass
 class Added:
     """What is added by study: the least and the most that the model allows, and why some services have no number."""
 
-    lowest: list[FloatArray]  # for each study (services, blocks)
-    highest: list[FloatArray]
-    reasons: dict[str, str] = field(default_factory=dict)  # service to reason
+    def __init__(self, services: int, studies: Sequence[BuildingBlocks]) -> None:
+        # For each study (services, blocks), at first zeros
+        self.lowest, self.highest = ([np.zeros((services, len(one.blocks))) for one in studies] for _ in range(2))
+        self.reasons: dict[str, str] = {}  # by service
 
-    @classmethod
-    def nothing(cls, services: int, studies: Sequence[BuildingBlocks]) -> Added:
-        """Return zeros."""
-        zeros = [np.zeros((services, len(one.blocks))) for one in studies]
-        return cls(zeros, [part.copy() for part in zeros])
-
-    def add(self, study: int, lowest: FloatArray, highest: FloatArray, values: FloatArray) -> None:
+    def add(self, study: int, values: FloatArray, lowest: FloatArray, highest: FloatArray | None = None) -> None:
         """Add the treatment's values (2, blocks) less the baseline's, each with the weights (services,) of its end."""
-        own, base = values
+        (own, base), highest = values, lowest if highest is None else highest
         self.lowest[study] += np.outer(lowest, own) - np.outer(highest, base)
         self.highest[study] += np.outer(highest, own) - np.outer(lowest, base)
 
@@ -134,7 +113,7 @@ class Added:
 
 def added_cpu(layout: Layout, studies: Sequence[BuildingBlocks], nodes: int) -> Added:
     """Return the cores that data plane and application take more, by service."""
-    added = Added.nothing(len(layout.names), studies)
+    added = Added(len(layout.names), studies)
     refused: list[tuple[NDArray[np.bool_], str]] = []
     proxy_rps, machine_rps = layout.proxy_rps, machine_rps_of(layout, studies, nodes)
     for protocol in np.unique(layout.protocol):
@@ -147,7 +126,7 @@ def added_cpu(layout: Layout, studies: Sequence[BuildingBlocks], nodes: int) -> 
         ends = _ends(layout, of_protocol) & layout.has_proxy
         node_weights = node_weights_of(layout, ladder, nodes)
         _add_rates(added, layout, of_protocol, ladder, weights, node_weights)
-        refused += _add_bodies(added, layout, of_protocol, ladder, studies, str(protocol))
+        refused += _add_bodies(added, layout, of_protocol, ladder, studies)
         has_sidecars = any(rung.proxy_bytes[:, (CALLER, CALLEE)].any() for *_, rung in ladder.rungs)
         if has_sidecars:
             most = f"its proxy's rate is more than {FARTHEST:g} times the highest measured, {ladder.rates[-1]:g} rps"
@@ -197,51 +176,41 @@ def _add_rates(
     for study, place, rung in ladder.rungs:
         share = 1 / ladder.studies_at[place]
         for side, rate in ((CALLER, out), (CALLEE, into)):
-            lowest, highest = (rate * share * one[:, place] for one in (weights.lowest, weights.highest))
-            added.add(study, lowest, highest, rung.cpu_s[:, side])
+            ends = (rate * share * one[:, place] for one in (weights.lowest, weights.highest))
+            added.add(study, rung.cpu_s[:, side], *ends)
         # An application is the same for both treatments, so only the change of its CPU is carried over.
         change = np.outer(into * share * weights.nearest[:, place], rung.cpu_s[0, APP] - rung.cpu_s[1, APP])
         added.lowest[study] += change
         added.highest[study] += change
         if node_weights is not None:
             half = (out + into) / 2 * share
-            lowest, highest = (half * one[0, place] for one in (node_weights.lowest, node_weights.highest))
-            added.add(study, lowest, highest, rung.cpu_s[:, NODE])
+            ends = (half * one[0, place] for one in (node_weights.lowest, node_weights.highest))
+            added.add(study, rung.cpu_s[:, NODE], *ends)
 
 
 def _add_bodies(
-    added: Added,
-    layout: Layout,
-    calls: NDArray[np.bool_],
-    ladder: Ladder,
-    studies: Sequence[BuildingBlocks],
-    protocol: str,
+    added: Added, layout: Layout, calls: NDArray[np.bool_], ladder: Ladder, studies: Sequence[BuildingBlocks]
 ) -> list[tuple[NDArray[np.bool_], str]]:
     """Add CPU per byte of larger bodies; return the services whose bodies are larger than those measured."""
-    slopes, largest = body_slopes(studies, ladder, protocol)
+    slopes, largest = body_slopes(studies, ladder)
     beyond = np.where(calls, np.maximum(layout.body_bytes - ladder.body_bytes, 0), 0)
     beyond[beyond <= SMALL_BODY_BYTES] = 0
     out, into = layout.sums(layout.rps * beyond)
     for study, slope in slopes:
         for side, rate in ((CALLER, out), (CALLEE, into), (NODE, (out + into) / 2), (APP, into)):
-            added.add(study, rate / len(slopes), rate / len(slopes), slope[:, side])
+            added.add(study, slope[:, side], rate / len(slopes))
     too_large = beyond > (largest - ladder.body_bytes if slopes else 0)
-    reason = f"bodies of {protocol} were measured up to {largest:,} bytes, request and response together"
+    reason = f"bodies of {ladder.protocol} were measured up to {largest:,} bytes, request and response together"
     return [(_ends(layout, too_large), reason)] if too_large.any() else []
 
 
-def body_slopes(
-    studies: Sequence[BuildingBlocks], ladder: Ladder, protocol: str
-) -> tuple[list[tuple[int, FloatArray]], int]:
+def body_slopes(studies: Sequence[BuildingBlocks], ladder: Ladder) -> tuple[list[tuple[int, FloatArray]], int]:
     """Return CPU seconds per byte (2, sides, blocks) by study, and the largest measured body."""
     found, largest = [], ladder.body_bytes
     for study, one in enumerate(studies):
         base = {rung.rps: rung for place, _, rung in ladder.rungs if place == study}
-        above = [
-            rung
-            for rung in one.rungs
-            if rung.protocol == protocol and rung.body_bytes > ladder.body_bytes and rung.rps in base
-        ]
+        larger = (rung for rung in one.rungs if rung.body_bytes > ladder.body_bytes)
+        above = [rung for rung in larger if rung.protocol == ladder.protocol and rung.rps in base]
         if above:
             more = np.array([rung.body_bytes - ladder.body_bytes for rung in above], dtype=float)
             costs = np.array([rung.cpu_s - base[rung.rps].cpu_s for rung in above])
@@ -253,23 +222,21 @@ def body_slopes(
 def added_memory(layout: Layout, studies: Sequence[BuildingBlocks], nodes: int) -> Added:
     """Return the bytes that proxies hold, by service; those of nodes' proxies are in an additional last row."""
     n = len(layout.names)
-    added = Added.nothing(n + 1, studies)
+    added = Added(n + 1, studies)
     connections = np.add(*layout.sums(layout.connections)) / layout.replicas
     measured = Counter(rung.connections for one in studies for rung in one.rungs)
     usual, most = max(measured, key=lambda number: (measured[number], -number)), max(measured)
     slopes = [(s, slope) for s, one in enumerate(studies) if (slope := _connection_slope(one)) is not None]
     proxies = np.append(layout.replicas * layout.has_proxy, 0.0)
-    held = np.append(layout.replicas * layout.has_proxy * np.maximum(connections - usual, 0), 0.0)
+    held = proxies * np.append(np.maximum(connections - usual, 0), 0.0)
     for study, one in enumerate(studies):
         rungs = [rung for rung in one.rungs if rung.connections == usual] or one.rungs
-        holds = np.mean([_one_proxy(rung) for rung in rungs], axis=0)
         share = 1 / len(studies)
-        added.add(study, proxies * share, proxies * share, holds)
-        node = np.mean([rung.proxy_bytes[:, NODE] for rung in rungs], axis=0)
+        added.add(study, np.mean([_one_proxy(rung) for rung in rungs], axis=0), proxies * share)
         count = np.append(np.zeros(n), (nodes or max(rung.nodes for rung in rungs)) * share)
-        added.add(study, count, count, node)
+        added.add(study, np.mean([rung.proxy_bytes[:, NODE] for rung in rungs], axis=0), count)
     for study, slope in slopes:
-        added.add(study, held / len(slopes), held / len(slopes), slope)
+        added.add(study, slope, held / len(slopes))
     has_sidecars = any(rung.proxy_bytes[:, (CALLER, CALLEE)].any() for one in studies for rung in one.rungs)
     if has_sidecars and (too_many := (connections > most) & layout.has_proxy).any():
         added.refuse(layout, too_many, f"its proxy has more than the {most} connections that were measured")

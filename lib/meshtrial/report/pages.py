@@ -20,8 +20,7 @@ from markupsafe import Markup
 
 from meshtrial.design.responses import response as registered
 from meshtrial.errors import RecordError
-from meshtrial.inference.between import Between, differences
-from meshtrial.inference.history import levels
+from meshtrial.inference.between import Between, differences, levels
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.store import write_text
 from meshtrial.report.markup import TEMPLATES, Displayable, paragraph, render

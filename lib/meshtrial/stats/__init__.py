@@ -12,8 +12,7 @@ to be symmetric about their centre. `simulate` and `calibration` measure what bo
 
 from meshtrial.margin import Margin
 from meshtrial.stats.calibration import CheckResult, run_all
-from meshtrial.stats.comparison import Comparison, Scale, Warning
-from meshtrial.stats.contrast import compare_paired
+from meshtrial.stats.contrast import Comparison, compare_paired
 from meshtrial.stats.diagnostics import (
     FEWEST_BLOCKS,
     FEWEST_VALUES,
@@ -51,3 +50,4 @@ from meshtrial.stats.stopping import (
     half_width,
     stopping_rule,
 )
+from meshtrial.vocabulary import Scale, Warning

@@ -16,19 +16,16 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from meshtrial.errors import UsageError
-from meshtrial.stats.comparison import Scale, Warning
 from meshtrial.stats.contrast import block_differences
 from meshtrial.stats.intervals import hodges_lehmann
-from meshtrial.stats.ranktests import RESOLUTION, FloatArray, as_sample
-from meshtrial.vocabulary import COARSE_QUANTILE
+from meshtrial.stats.ranktests import RESOLUTION, FloatArray, as_sample, random_orders
+from meshtrial.vocabulary import COARSE_QUANTILE, Scale, Warning
 
 # There are a dozen diagnostics per response: at 5 %, most sound studies would carry a warning.
 LEVEL = 0.01
@@ -38,19 +35,18 @@ FEWEST_BLOCKS = 8
 FEWEST_VALUES = 3
 
 
+def _warned(code: str, p: float, text: str) -> tuple[Warning, ...]:
+    return (Warning(code, text),) if p <= LEVEL else ()
+
+
 def log_table(values: Mapping[str, ArrayLike], scale: Scale = "ratio") -> FloatArray:
     """Return a (blocks, treatments) array on the scale of the analysis, with nan for missing runs."""
-    if not values:
-        raise UsageError("diagnostics need at least one treatment")
-    columns = [np.asarray(column, dtype=np.float64) for column in values.values()]
-    if len({c.shape for c in columns}) != 1 or columns[0].ndim != 1:
-        raise UsageError("every treatment needs one value per block (nan for a missing one)")
-    table = np.stack(columns, axis=1)
+    table = np.stack([np.asarray(column, dtype=np.float64) for column in values.values()], axis=1)
     return np.log(np.where(table > 0, table, np.nan)) if scale == "ratio" else table
 
 
 def _medians(table: FloatArray, axis: int) -> FloatArray:
-    """Return medians without nan; numpy's function for gaps takes twenty times as long, and gaps are rare."""
+    # numpy's function for gaps takes twenty times as long, and gaps are rare.
     median = np.nanmedian if np.isnan(table).any() else np.median
     medians: FloatArray = median(table, axis=axis, keepdims=True)
     return medians
@@ -140,7 +136,7 @@ def separation(values: ArrayLike) -> tuple[float, float]:
 
     D is the distance of the two means in units of the groups' mean spread; 0 below 12 values.
     """
-    x = np.sort(as_sample(values))
+    x = np.sort(np.asarray(values, dtype=np.float64))
     n = len(x)
     least = max(3, math.ceil(_SMALLEST_SHARE * n))
     if n < _FEWEST or x[0] == x[-1]:
@@ -158,25 +154,20 @@ def separation(values: ArrayLike) -> tuple[float, float]:
     return (distance / both if both > 0 else math.inf), split
 
 
-def _two_kinds(values: FloatArray) -> tuple[float, float] | None:
-    """Return Ashman's D and the splitting value if there are two kinds of runs, else None.
-
-    At most 1 % of unimodal samples exceed the threshold 3.7 + 52/n (normal, t3, uniform and exponential, n = 12 to 200;
-    simulated).
-    """
-    d, split = separation(values)
-    return (d, split) if d > 3.7 + 52 / len(values) else None
+def _is_of_two_kinds(d: float, n: int) -> bool:
+    # At most 1 % of unimodal samples exceed this (normal, t3, uniform and exponential, n = 12 to 200; simulated).
+    return n > 0 and d > 3.7 + 52 / n
 
 
 def modes(values: ArrayLike) -> tuple[Warning, ...]:
     """Warn of two kinds of runs, by residuals without treatments and blocks."""
-    x = as_sample(values)
-    kinds = _two_kinds(x)
-    if kinds is None:
+    x = np.asarray(values, dtype=np.float64)
+    d, split = separation(x)
+    if not _is_of_two_kinds(d, len(x)):
         return ()
-    upper = int((x > kinds[1]).sum())
+    upper = int((x > split).sum())
     text = (
-        f"runs are of two kinds, {len(x) - upper} low and {upper} high (Ashman D = {kinds[0]:.1f}): find what differs "
+        f"runs are of two kinds, {len(x) - upper} low and {upper} high (Ashman D = {d:.1f}): find what differs "
         "between them (placement, connection reuse, frequency), and fix it or make it a treatment"
     )
     return (Warning("modes", text),)
@@ -190,14 +181,14 @@ def baseline_modes(baseline: ArrayLike, twin: ArrayLike | None = None) -> tuple[
     """
     table = log_table({"baseline": baseline} | ({} if twin is None else {"twin": twin}))
     values = table[np.isfinite(table)]
-    kinds = _two_kinds(values) if len(values) else None
-    if kinds is None:
+    d, split = separation(values)
+    if not _is_of_two_kinds(d, len(values)):
         return ()
-    high = values > kinds[1]
+    high = values > split
     upper, apart = int(high.sum()), float(values[high].mean() - values[~high].mean())
     text = (
         f"the machine has two states: {len(values) - upper} runs of the baseline and its twin are low and {upper} are "
-        f"{change_text(apart)} higher (Ashman D = {kinds[0]:.1f}); find the cause (programs, frequency, sleep "
+        f"{change_text(apart)} higher (Ashman D = {d:.1f}); find the cause (programs, frequency, sleep "
         "states) before using absolute numbers"
     )
     return (Warning("baseline-modes", text),)
@@ -207,13 +198,11 @@ def autocorrelation(baseline: ArrayLike) -> tuple[Warning, ...]:
     """Warn if the baseline's neighbouring blocks are alike; never with fewer than 8 blocks."""
     table = log_table({"baseline": baseline})
     r, p = lag_one(table[np.isfinite(table)])
-    if p > LEVEL:
-        return ()
     text = (
         f"the baseline resembles its last block (lag-1 {r:.2f}, p = {p:.2g}): the machine changes slowly; pairing "
         "by block removes that, but unpaired comparisons of these runs would be wrong"
     )
-    return (Warning("autocorrelation", text),)
+    return _warned("autocorrelation", p, text)
 
 
 def _known_differences(treatment: ArrayLike, baseline: ArrayLike, scale: Scale) -> tuple[FloatArray, NDArray[np.bool_]]:
@@ -233,13 +222,11 @@ def dependent_blocks(treatment: ArrayLike, baseline: ArrayLike, *, scale: Scale 
 def dependent_effects(blocks: FloatArray, cause: str) -> tuple[Warning, ...]:
     """Warn if neighbouring blocks' effects, one each, are alike; `cause` completes the message."""
     r, p = lag_one(blocks)
-    if p > LEVEL:
-        return ()
     text = (
         f"the effect resembles its last block (lag-1 {r:.2f}, p = {p:.2g}), so its p-value is too small: {cause}; "
         "pause longer between blocks"
     )
-    return (Warning("dependent-blocks", text),)
+    return _warned("dependent-blocks", p, text)
 
 
 def places_differ(
@@ -255,38 +242,28 @@ def places_differ(
     if len(set(places)) < 2:
         return ()
     d, known = _known_differences(treatment, baseline, scale)
-    groups = {name: d[known & (np.array(places) == name)] for name in dict.fromkeys(places)}
-    nonempty = [values for values in groups.values() if len(values)]
-    if len(nonempty) < 2:
+    here = {name: known & (np.array(places) == name) for name in dict.fromkeys(places)}
+    groups = {name: d[mask] for name, mask in here.items() if mask.any()}
+    if len(groups) < 2:
         return ()
-    if _smallest_p([len(values) for values in nonempty]) > LEVEL:
-        sizes = ", ".join(f"{len(values)} in {name}" for name, values in groups.items() if len(values))
+    if _smallest_p([len(values) for values in groups.values()]) > LEVEL:
+        sizes = ", ".join(f"{len(values)} in {name}" for name, values in groups.items())
         text = (
             f"too few blocks ({sizes}) to test at {LEVEL:.0%} whether the effect is the same everywhere: look at "
             "each of these separately"
         )
         return (Warning("places-too-few", text),)
-    p = permuted_kruskal(nonempty)
-    if p > LEVEL:
-        return ()
-    each = ", ".join(
-        f"{change_text(float(np.median(values)), scale)} in {name}" for name, values in groups.items() if len(values)
-    )
+    p = permuted_kruskal(list(groups.values()))
+    each = ", ".join(f"{change_text(float(np.median(values)), scale)} in {name}" for name, values in groups.items())
     text = (
         f"the effect is not the same everywhere (Kruskal-Wallis p = {p:.2g}): {each}; the estimate is a mixture of "
         "these, so look at each of them, and find what differs"
     )
-    return (Warning("places-differ", text),)
+    return _warned("places-differ", p, text)
 
 
 # Number of random orders of the blocks in the pooled test; its smallest p-value is well below the level.
 _ORDERS = 1999
-
-
-@lru_cache(maxsize=32)
-def _drawn_orders(blocks: int) -> NDArray[np.int64]:
-    """Return the same random orders for every study of this number of blocks, so that verdicts are reproducible."""
-    return np.random.default_rng(0).permuted(np.tile(np.arange(blocks), (_ORDERS, 1)), axis=1)
 
 
 def all_dependent(treatments: Sequence[ArrayLike], scale: Scale = "ratio") -> tuple[Warning, ...]:
@@ -309,20 +286,18 @@ def all_dependent(treatments: Sequence[ArrayLike], scale: Scale = "ratio") -> tu
     rest = rest[:, spread > 0] / spread[spread > 0]
     if rest.shape[1] < 3:
         return ()
-    orders = _drawn_orders(blocks)
+    orders = random_orders(blocks, _ORDERS)
     # The products of neighbours, summed over treatments, are taken from one table of all pairs of blocks.
     pairs = rest @ rest.T
     observed = float(pairs[np.arange(blocks - 1), np.arange(1, blocks)].sum())
     drawn = pairs[orders[:, :-1], orders[:, 1:]].sum(axis=1)
     p = (1 + int((drawn >= observed - 1e-12).sum())) / (_ORDERS + 1)
-    if p > LEVEL:
-        return ()
     text = (
         f"treatments resemble their own last block (mean lag-1 {observed / rest.shape[1]:.2f}, p = {p:.2g}): they have "
         "slow states of their own, and p-values are too small; pause longer between blocks, or spread them over more "
         "time"
     )
-    return (Warning("dependent-blocks", text),)
+    return _warned("dependent-blocks", p, text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,13 +324,11 @@ def drift_of(values: Mapping[str, ArrayLike], times: Mapping[str, ArrayLike]) ->
 def drift(values: Mapping[str, ArrayLike], times: Mapping[str, ArrayLike]) -> tuple[Warning, ...]:
     """Warn of runs that changed over the study."""
     found = drift_of(values, times)
-    if found.p > LEVEL:
-        return ()
     text = (
         f"runs drift by {change_text(found.size)} over the study (Spearman {found.correlation:+.2f}, p = {found.p:.2g})"
         "; blocks remove that, but look for heat, growing logs or a leak, and keep blocks short"
     )
-    return (Warning("drift", text),)
+    return _warned("drift", found.p, text)
 
 
 def position_effect(values: Mapping[str, ArrayLike], positions: Mapping[str, ArrayLike]) -> tuple[Warning, ...]:
@@ -376,19 +349,17 @@ def _grouped(
     """Compare residuals, without treatments and blocks, between the runs of each label."""
     rest = without_blocks(log_table(values))
     marks = np.stack([np.array(labels[name], dtype=object) for name in values], axis=1)
-    if marks.shape != rest.shape:
-        raise UsageError(f"{code}: labels of shape {marks.shape} for values of shape {rest.shape}")
     groups: dict[object, list[float]] = {}
     for value, label in zip(rest.ravel().tolist(), marks.ravel().tolist(), strict=True):
         if math.isfinite(value) and label is not None and label == label:
             groups.setdefault(label, []).append(value)
-    arrays = {label: np.array(residuals) for label, residuals in groups.items() if len(residuals) >= 3}
-    p = kruskal(list(arrays.values()))
+    p = kruskal([np.array(residuals) for residuals in groups.values()])
     if p > LEVEL:
         return ()
-    worst = max(arrays, key=lambda label: abs(float(np.median(arrays[label]))))
-    size = change_text(float(np.median(arrays[worst])))
-    return (Warning(code, f"runs {where.format(group=worst)} differ by {size} (Kruskal-Wallis p = {p:.2g}): {advice}"),)
+    typical = {label: float(np.median(residuals)) for label, residuals in groups.items() if len(residuals) >= 3}
+    worst = max(typical, key=lambda label: abs(typical[label]))
+    text = f"runs {where.format(group=worst)} differ by {change_text(typical[worst])}"
+    return (Warning(code, f"{text} (Kruskal-Wallis p = {p:.2g}): {advice}"),)
 
 
 def previous_treatments(positions: Mapping[str, ArrayLike]) -> dict[str, list[str | None]]:
@@ -418,8 +389,6 @@ def diagnose(
     twin: str | None = None,  # the baseline's A/A twin
 ) -> tuple[Warning, ...]:
     """Return the warnings of all diagnostics of one response at one load that the known order of runs allows."""
-    if baseline not in values:
-        raise UsageError(f"no treatment {baseline!r}; there are {', '.join(sorted(values))}")
     counts = np.isfinite(log_table(values)).sum(axis=0)
     kept = {
         name: column for (name, column), count in zip(values.items(), counts, strict=True) if count >= FEWEST_VALUES
@@ -437,7 +406,6 @@ def diagnose(
     return warnings + modes(rest[np.isfinite(rest)])
 
 
-_LEVEL = 0.01
 _SMALLEST_CHANGE = 0.02
 
 
@@ -447,12 +415,10 @@ def warm_up(first: ArrayLike, second: ArrayLike) -> tuple[Warning, ...]:
     Warn ``"warm-up"`` if they differ by at least 2 % at a level of 1 %.
     """
     a, b = as_sample(first, "first half"), as_sample(second, "second half")
-    if len(a) != len(b):
-        raise UsageError(f"every run has two halves, got {len(a)} first and {len(b)} second ones")
     d, atol = block_differences(b, a, "ratio")
-    interval = hodges_lehmann(d, _LEVEL, atol=atol)
+    interval = hodges_lehmann(d, LEVEL, atol=atol)
     change = math.expm1(interval.estimate)
-    if interval.p > _LEVEL or abs(change) < _SMALLEST_CHANGE:
+    if interval.p > LEVEL or abs(change) < _SMALLEST_CHANGE:
         return ()
     text = (
         f"the second half of a run differs by {change:+.1%} from the first (p = {interval.p:.2g}): the system was "
@@ -473,25 +439,21 @@ def coarse_quantile(
     `resolution` is the width of the histogram's bucket that has the quantile, or the step of the clock, in the unit of
     `value`. For a response that is no quantile, `what` names it and `finer` says how to make it more exact.
     """
-    if not (resolution >= 0 and value > 0 and relative_margin > 0):
-        raise UsageError(
-            f"need resolution >= 0, value > 0 and margin > 0, got {resolution}, {value}, {relative_margin}"
-        )
     if resolution <= relative_margin * value:
         return ()
     text = f"{what} is known only to {resolution / value:.1%}, the margin is {relative_margin:.1%}: {finer}"
     return (Warning(COARSE_QUANTILE, text),)
 
 
-def repeated_values(values: ArrayLike, *, share: float = 0.5) -> tuple[Warning, ...]:
-    """Warn if fewer than a `share` of the values differ, because the measurement is too coarse.
+def repeated_values(values: ArrayLike) -> tuple[Warning, ...]:
+    """Warn if fewer than half of the values differ, because the measurement is too coarse.
 
     Values that are all zero (a structural zero) cause no warning.
     """
     sample = np.sort(as_sample(values))
     tolerance = RESOLUTION * float(np.abs(sample).max())
     different = 1 + int((np.diff(sample) > tolerance).sum())
-    if not sample.any() or different >= share * len(sample):
+    if not sample.any() or 2 * different >= len(sample):
         return ()
     text = f"{len(sample)} runs show {different} different values: too coarse for ranks; use a finer measurement"
     return (Warning("repeated-values", text),)
@@ -504,8 +466,6 @@ def varying_factors(groups: Sequence[Hashable], factors: Mapping[str, Sequence[H
     """
     warnings = []
     for factor, levels in factors.items():
-        if len(levels) != len(groups):
-            raise UsageError(f"factor {factor!r} has {len(levels)} values for {len(groups)} runs")
         seen: dict[Hashable, Counter[Hashable]] = {}
         for group, level in zip(groups, levels, strict=True):
             seen.setdefault(group, Counter())[level] += 1

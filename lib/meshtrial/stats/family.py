@@ -13,15 +13,30 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from meshtrial.errors import UsageError
 from meshtrial.margin import Margin
-from meshtrial.stats.comparison import Comparison, Design, Scale, Unit, Warning
-from meshtrial.stats.contrast import Samples, block_differences, compare_paired, compare_unpaired, margin_differences
+from meshtrial.stats.contrast import (
+    Comparison,
+    Design,
+    Samples,
+    block_differences,
+    compare_paired,
+    compare_unpaired,
+)
 from meshtrial.stats.diagnostics import all_dependent, dependent_blocks, places_differ
 from meshtrial.stats.multiplicity import benjamini_hochberg, holm, step_down_max_t
 from meshtrial.stats.ranktests import FloatArray, leave_one_out_p, smallest_p
 from meshtrial.stats.verdict import NoiseFloor, Verdict, decide, noise_floor
-from meshtrial.vocabulary import BOTH, NO_TWIN, RATE_FAILURES, THE_BASELINE, Correction, VerdictLabel
+from meshtrial.vocabulary import (
+    BOTH,
+    NO_TWIN,
+    RATE_FAILURES,
+    THE_BASELINE,
+    Correction,
+    Scale,
+    Unit,
+    VerdictLabel,
+    Warning,
+)
 
 Role = Literal["primary", "exploratory", "a/a"]
 Adjustment = Literal[Correction, "benjamini-hochberg", "none"]
@@ -50,25 +65,10 @@ class Family:
     unit: Unit = "block"  # of a paired family: blocks, or sessions with the means of their blocks
 
     def pairs(self, names: Sequence[str]) -> list[Pair]:
-        """Return the declared pairs after checking them, or every treatment but the twin against the baseline."""
-        for name in [self.baseline, *([self.twin] if self.twin else [])]:
-            if name not in names:
-                raise UsageError(f"no treatment {name!r}; there are {', '.join(sorted(names))}")
-        if self.contrasts is None:
-            return [(name, self.baseline) for name in names if name not in (self.baseline, self.twin)]
-        pairs = list(self.contrasts)
-        for a, b in pairs:
-            unknown = sorted({a, b} - set(names))
-            if unknown:
-                known = ", ".join(sorted(names))
-                raise UsageError(f"contrast {a} - {b}: no treatment {unknown[0]!r}; there are {known}")
-            if a == b or self.twin in (a, b):
-                raise UsageError(
-                    f"contrast {a} - {b}: a family has no contrast of a treatment with itself or with the A/A twin"
-                )
-        if len({frozenset(pair) for pair in pairs}) < len(pairs):
-            raise UsageError("a contrast is declared twice")
-        return pairs
+        """Return the declared pairs; without any, every treatment but the twin against the baseline."""
+        if self.contrasts is not None:
+            return list(self.contrasts)
+        return [(name, self.baseline) for name in names if name not in (self.baseline, self.twin)]
 
     @property
     def role(self) -> Role:
@@ -168,22 +168,12 @@ class _Sample:
         if not set(pair) <= set(self.values) or (self.paired and len(self.blocks) < 2):
             return None
         family, on = self.family, self.samples(pair)
-        treatment, baseline = on["difference"]
-        asked = {"alpha": family.alpha, "margin": family.margin_of(pair), "scale": family.scale_of(pair)}
+        asked: dict[str, Any] = {"alpha": family.alpha, "m_family": m_family}
+        asked |= {"margin": family.margin_of(pair), "scale": family.scale_of(pair)}
         if not self.paired:
-            known = family.order_known
-            return compare_unpaired(treatment, baseline, m_family=m_family, order_known=known, **asked)  # type: ignore[arg-type]
-        # A step-up procedure does not raise the floor: equal p-values of all contrasts stay as they are.
-        jointly = family.correction == "max-t"
-        return compare_paired(
-            treatment,
-            baseline,
-            m_family=m_family,
-            jointly=jointly,
-            of_ratios=on["ratio"],
-            unit=family.unit,
-            **asked,  # type: ignore[arg-type]
-        )
+            return compare_unpaired(*on["difference"], order_known=family.order_known, **asked)
+        asked |= {"jointly": family.correction == "max-t", "of_ratios": on["ratio"], "unit": family.unit}
+        return compare_paired(*on["difference"], **asked)
 
     def corrected(self, pairs: Sequence[Pair], compared: Sequence[Comparison | None]) -> list[_PValues]:
         """Return the p-values of each contrast, each kind of test corrected over the family."""
@@ -214,18 +204,8 @@ def _complete_blocks(
     """Return the values over the blocks that are complete for every treatment, or over the sessions of such blocks."""
     if not values:
         return _Sample(family, {})
-    shapes = {name: v.shape for name, v in values.items()}
-    if len(set(shapes.values())) > 1 or any(len(s) != 1 for s in shapes.values()):
-        raise UsageError(f"every treatment needs one value per block (nan for a missing one), got shapes {shapes}")
-    n = next(iter(shapes.values()))[0]
-    labels = list(range(1, n + 1)) if blocks is None else list(blocks)
-    if len(labels) != n or len(set(labels)) != n:
-        raise UsageError(
-            f"{n} values per treatment need {n} different block labels, got {len(labels)}; average slices first"
-        )
-    if any(bool(np.isneginf(v).any()) for v in values.values()):
-        raise UsageError("a value is minus infinite; use nan for a run without a value")
     whole = ~np.logical_or.reduce([np.isnan(v) for v in values.values()])
+    labels = range(1, len(whole) + 1) if blocks is None else blocks
     kept, excluded = (tuple(label for label, ok in zip(labels, mask, strict=True) if ok) for mask in (whole, ~whole))
     kept_sessions = [sessions.get(label, "") for label in kept]
     sample = _Sample(family, {name: v[whole] for name, v in values.items()}, kept, excluded, kept_sessions)
@@ -241,8 +221,7 @@ def _p_values(c: Comparison | None) -> _PValues:
 
 
 def _excluded_warnings(sample: _Sample) -> tuple[Warning, ...]:
-    excluded = sample.excluded
-    if not excluded:
+    if not (excluded := sample.excluded):
         return ()
     of, names = len(sample.blocks) + len(excluded), ", ".join(map(str, excluded))
     text = f"{len(excluded)} of {of} blocks are excluded for all treatments ({names}): see which checks failed there"
@@ -299,10 +278,7 @@ def analyse_family(
     # Bucket widths of quantiles from histograms, as shares of the quantile. Intervals are widened by them.
     resolution: Mapping[str, float] | None = None,
 ) -> tuple[ContrastResult, ...]:
-    """Compare, correct and judge all contrasts of one response at one load, in the family's order, the twin last.
-
-    Raise UsageError if names, shapes or values cannot be used.
-    """
+    """Compare, correct and judge all contrasts of one response at one load, in the family's order, the twin last."""
     pairs = family.pairs(list(values))
     stopped = stopped or {}
     kept = {name: np.asarray(v, dtype=np.float64) for name, v in values.items() if name not in stopped}
@@ -340,12 +316,10 @@ class _Context:
 
 
 def _dependence(sample: _Sample) -> tuple[Warning, ...]:
-    warnings: tuple[Warning, ...] = ()
     scale = sample.family.scale
-    for here in sample.by_session:
-        # Values that are all zero have no logarithm and no slow states.
-        warnings += all_dependent([v[here] for v in sample.on(scale).values() if v.any()], scale)
-    return warnings
+    # Values that are all zero have no logarithm and no slow states.
+    varying = [v for v in sample.on(scale).values() if v.any()]
+    return tuple(w for here in sample.by_session for w in all_dependent([v[here] for v in varying], scale))
 
 
 def _judge(
@@ -426,6 +400,9 @@ def _unproven(
     return unproven
 
 
+_NOT_TESTED = (VerdictLabel.INVALID, VerdictLabel.SATURATED, VerdictLabel.UNSTABLE, VerdictLabel.DEPENDENT)
+
+
 def influence(
     on: Samples,
     comparison: Comparison,
@@ -443,32 +420,25 @@ def influence(
     kept = np.isfinite(treatment) | np.isfinite(baseline)  # a block in which both rank worst decides nothing
     on = {scale: (t[kept], b[kept]) for scale, (t, b) in on.items()}
     blocks = [block for block, is_kept in zip(blocks, kept, strict=True) if is_kept]
-    c, n = comparison, len(blocks)
-    hidden = c.coarse and not verdict.label.conclusive
-    if (
-        c.provisional
-        or hidden
-        or verdict.label
-        in (VerdictLabel.INVALID, VerdictLabel.SATURATED, VerdictLabel.UNSTABLE, VerdictLabel.DEPENDENT)
-        or p_adjusted is None
-    ):
+    c, n, label = comparison, len(blocks), verdict.label
+    if c.provisional or p_adjusted is None or label in _NOT_TESTED or (c.coarse and not label.conclusive):
         return ()
     d, atol = block_differences(*on[c.scale], c.scale)
     one_sided = bool((d > 0).all() or (d < 0).all())
-    if verdict.label.different and c.effect.p <= c.alpha and one_sided and smallest_p(n - 1) * c.m_floor <= c.alpha:
+    if label.different and c.effect.p <= c.alpha and one_sided and smallest_p(n - 1) * c.m_floor <= c.alpha:
         return ()  # all blocks agree, and n - 1 of them suffice
     factor = _factor(c.effect.p, p_adjusted, smallest_p(n - 1), c)
     differs = [p * factor <= c.alpha for p in leave_one_out_p(d, "two-sided", atol)]
     equal = [False] * n
     if c.against is not None and p_equivalence_adjusted is not None:
-        x, tied, margin = margin_differences(on, c.against, as_ratio=c.ratio is not None)
+        x, tied = block_differences(*on[c.against.scale], c.against.scale)
         factor = _factor(c.against.p_equivalence, p_equivalence_adjusted, smallest_p(n - 1, "greater"), c)
-        below = leave_one_out_p(x - margin, "less", tied)
-        above = leave_one_out_p(x + margin, "greater", tied)
+        below = leave_one_out_p(x - c.against.half, "less", tied)
+        above = leave_one_out_p(x + c.against.half, "greater", tied)
         equal = [max(both) * factor <= c.alpha for both in zip(below, above, strict=True)]
-    if verdict.label.different:
+    if label.different:
         flips, becomes = [not x for x in differs], "not be a difference"
-    elif verdict.label is VerdictLabel.EQUIVALENT:
+    elif label is VerdictLabel.EQUIVALENT:
         flips, becomes = [x or not y for x, y in zip(differs, equal, strict=True)], f"not be {VerdictLabel.EQUIVALENT}"
     else:
         flips, becomes = [x or y for x, y in zip(differs, equal, strict=True)], "be conclusive"
@@ -476,11 +446,10 @@ def influence(
     if not deciding:
         return ()
     names = ", ".join(deciding[:5])
-    which = (
-        (names if c.unit == "session" else f"block {names}")
-        if len(deciding) == 1
-        else f"any one of {len(deciding)} {c.counted} ({names}{', ...' * (len(deciding) > 5)})"
-    )
+    if len(deciding) > 1:
+        which = f"any one of {len(deciding)} {c.counted} ({names}{', ...' * (len(deciding) > 5)})"
+    else:
+        which = names if c.unit == "session" else f"block {names}"
     text = f"without {which} the verdict would {becomes}: read its logs and checks, keep it, and plan a larger study"
     return (Warning("influential-block", text),)
 

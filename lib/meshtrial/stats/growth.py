@@ -18,21 +18,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from meshtrial.errors import UsageError
-from meshtrial.stats.comparison import Warning
 from meshtrial.stats.contrast import paired_t_interval
 from meshtrial.stats.diagnostics import dependent_effects
-from meshtrial.stats.intervals import hodges_lehmann
+from meshtrial.stats.intervals import RankInterval, hodges_lehmann
 from meshtrial.stats.multiplicity import smallest_n
 from meshtrial.stats.power import detectable_effect, upper_sd
 from meshtrial.stats.ranktests import FloatArray, equivalence_p, signed_rank_p
 from meshtrial.stats.verdict import DEPENDENT_SDS
+from meshtrial.vocabulary import Warning
 
 _ATOL = 1e-12
 _BEND_LEVEL = 0.01
@@ -46,20 +46,12 @@ _EXPONENTS = np.concatenate([-np.geomspace(4, 0.1, 12), np.linspace(0.1, 2, 20),
 
 
 @dataclass(frozen=True, slots=True)
-class Slope:
-    """A slope, with the block as the unit."""
+class Slope(RankInterval):
+    """A slope, with the block as the unit: estimate, interval and test of the blocks' own slopes."""
 
-    # Hodges-Lehmann estimate of the block slopes and its interval
-    estimate: float
-    low: float
-    high: float
-    confidence: float  # achieved by the interval
-    p: float  # exact p-value against `null`
-    null: float  # slope that the test is against
-    n: int  # blocks
-    blocks: tuple[float, ...]  # the slope of every block
-    method: str  # how the interval was computed
-    warnings: tuple[Warning, ...]
+    blocks: tuple[float, ...] = field(kw_only=True)  # the slope of every block
+    method: str = field(kw_only=True)  # how the interval was computed
+    warnings: tuple[Warning, ...] = field(kw_only=True)
 
     @property
     def significant(self) -> bool:
@@ -90,12 +82,8 @@ class Slope:
 def ladder(x: ArrayLike, y: ArrayLike, *, fewest: int = 2) -> tuple[FloatArray, FloatArray]:
     """Check a ladder of at least `fewest` different sizes; return the sizes and the (blocks, sizes) table."""
     sizes, table = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    if sizes.ndim != 1 or table.ndim != 2 or table.shape[1] != len(sizes):
-        raise UsageError(f"need sizes (k,) and values (blocks, k), got shapes {sizes.shape} and {table.shape}")
     if len(np.unique(sizes)) < fewest or len(table) < 2:
         raise UsageError(f"need {fewest} different sizes and 2 blocks, got {len(np.unique(sizes))} and {len(table)}")
-    if not (np.isfinite(sizes).all() and np.isfinite(table).all()):
-        raise UsageError("a size or a value is not finite: exclude the whole block")
     return sizes, table
 
 
@@ -110,17 +98,15 @@ def slope_over_blocks(values: FloatArray, null: float, alpha: float, extra: tupl
     """Return estimate, interval and p-value from one value per block; a t interval below the exact test's floor."""
     n, floor = len(values), smallest_n(1, alpha)
     scale = max(1.0, float(np.abs(values).max()))
-    result = hodges_lehmann(values, alpha, null=null, atol=_ATOL * scale)
-    low, high, confidence = result.low, result.high, result.confidence
-    method = "exact signed-rank over blocks"
+    result, blocks = hodges_lehmann(values, alpha, null=null, atol=_ATOL * scale), tuple(values.tolist())
     warnings = (*extra, *dependent_effects(values, "large sizes react to the machine more than small ones"))
-    if n < floor:
-        mean, sd = float(values.mean()), float(values.std(ddof=1))
-        low, high = paired_t_interval(mean, sd, n, alpha)
-        confidence, method = 1 - alpha, "t over blocks, model-based, provisional"
-        text = f"{n} blocks cannot reach p = {alpha:g}; run at least {floor}"
-        warnings = (Warning("below-floor", text), *warnings)
-    return Slope(result.estimate, low, high, confidence, result.p, null, n, tuple(values.tolist()), method, warnings)
+    exact = Slope(**asdict(result), blocks=blocks, method="exact signed-rank over blocks", warnings=warnings)
+    if n >= floor:
+        return exact
+    low, high = paired_t_interval(float(values.mean()), float(values.std(ddof=1)), n, alpha)
+    warnings = (Warning("below-floor", f"{n} blocks cannot reach p = {alpha:g}; run at least {floor}"), *warnings)
+    method = "t over blocks, model-based, provisional"
+    return replace(exact, low=low, high=high, confidence=1 - alpha, method=method, warnings=warnings)
 
 
 def bend_p(x: FloatArray, y: FloatArray) -> float:
@@ -154,9 +140,8 @@ class Knee:
 def _projectors(sizes: FloatArray, grid: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return coefficients (g, 3, k) and residual projectors (g, k, k) of two-piece lines, one per bend of the grid."""
     hinge = np.maximum(sizes[None, :] - grid[:, None], 0.0)
-    design = np.stack(
-        [np.ones_like(hinge), np.broadcast_to(sizes - sizes.mean(), hinge.shape), hinge], axis=2
-    )  # (g, k, 3)
+    line = np.broadcast_to(sizes - sizes.mean(), hinge.shape)
+    design = np.stack([np.ones_like(hinge), line, hinge], axis=2)  # (g, k, 3)
     solve = np.linalg.pinv(design)
     away = np.eye(len(sizes)) - design @ solve
     return solve, away
@@ -169,8 +154,6 @@ def find_knee(x: ArrayLike, y: ArrayLike, rng: np.random.Generator, *, alpha: fl
     always be fitted.
     """
     sizes, table = ladder(x, y, fewest=5)
-    if len(sizes) != len(np.unique(sizes)):
-        raise UsageError("every size must occur once; average repeats of a size within its block")
     order = np.argsort(sizes)
     sizes, table = sizes[order], table[:, order]
     # Two points on each side determine a line; a bend further out cannot be distinguished from noise of one size.
@@ -206,17 +189,12 @@ def _smooth_p(sizes: FloatArray, table: FloatArray, grid: FloatArray, solve: Flo
     others = (total - table) / (len(table) - 1)  # for every block the mean curve of the others
     at, slope, change = _fit(others, grid, solve, away)
     broken = slope[:, None] * sizes + change[:, None] * np.maximum(sizes - at[:, None], 0.0)
-    shapes = _smooth_shapes(sizes / sizes.max())
+    x = sizes / sizes.max()
+    up = [(x + shift) ** e for shift in _SHIFTS for e in _EXPONENTS if x.min() + shift > 0 or e > 0]
+    shapes = np.array(up + [(limit - x) ** -e for limit in _LIMITS for e in _EXPONENTS if e > 0])
     smooth = shapes[np.argmin([_misfits(others, np.broadcast_to(one, others.shape)) for one in shapes], axis=0)]
     closer = _misfits(table, smooth) - _misfits(table, broken)
     return signed_rank_p(closer, "greater", _ATOL * float(np.square(table).sum(axis=1).max()))
-
-
-def _smooth_shapes(x: FloatArray) -> FloatArray:
-    """Return many kinds of smooth growth, (shapes, k), for sizes up to 1."""
-    up = [(x + shift) ** e for shift in _SHIFTS for e in _EXPONENTS if x.min() + shift > 0 or e > 0]
-    left = [(limit - x) ** -e for limit in _LIMITS for e in _EXPONENTS if e > 0]
-    return np.array(up + left)
 
 
 def _misfits(curves: FloatArray, shapes: FloatArray) -> FloatArray:
@@ -345,7 +323,9 @@ def at_size(x: ArrayLike, treatment: ArrayLike, baseline: ArrayLike, size: float
     straight, laws = _line(sizes, t - b).at(size), [_law(sizes, table) for table in (t, b)]
     line, slopes = slope_over_blocks(straight, 0.0, alpha), []
     if len(np.unique(sizes)) > 2:
-        bent = _parabola(sizes, t - b, size)
+        # The least-squares parabola through every block's values, at this size.
+        coefficients = np.polyfit((sizes - sizes.mean()) / np.ptp(sizes), (t - b).T, 2)
+        bent: FloatArray = np.polyval(coefficients, (size - sizes.mean()) / np.ptp(sizes))
         margin = _BENT * abs(line.estimate)
         if margin and equivalence_p(bent - straight, -margin, margin, atol=_ATOL * margin) <= alpha:
             open_ = slope_over_blocks(bent - straight, 0.0, alpha)
@@ -358,13 +338,6 @@ def at_size(x: ArrayLike, treatment: ArrayLike, baseline: ArrayLike, size: float
         return AtSize(None, False)
     slopes.append(line)
     return AtSize(replace(line, low=min(one.low for one in slopes), high=max(one.high for one in slopes)), False)
-
-
-def _parabola(sizes: FloatArray, table: FloatArray, size: float) -> FloatArray:
-    """Return every block's value at a size, by the least-squares parabola through its values."""
-    coefficients = np.polyfit((sizes - sizes.mean()) / np.ptp(sizes), table.T, 2)
-    values: FloatArray = np.polyval(coefficients, (size - sizes.mean()) / np.ptp(sizes))
-    return values
 
 
 def _bend(sizes: FloatArray, table: FloatArray, alpha: float) -> tuple[Warning, ...]:
@@ -411,8 +384,5 @@ def marginal_costs(sizes: Mapping[str, ArrayLike], y: ArrayLike, *, alpha: float
 
 def compare_exponents(x: ArrayLike, treatment: ArrayLike, baseline: ArrayLike, *, alpha: float = 0.05) -> Slope:
     """Return the treatment's exponent minus the baseline's, by block: their ratio grows like x to this power."""
-    sizes, t = _logs(*ladder(x, treatment))
-    _, b = _logs(*ladder(x, baseline))
-    if t.shape != b.shape:
-        raise UsageError(f"paired by block, both need the same shape, got {t.shape} and {b.shape}")
+    (sizes, t), (_, b) = (_logs(*ladder(x, y)) for y in (treatment, baseline))
     return slope_over_blocks(block_slopes(sizes, t - b), 0.0, alpha)

@@ -35,7 +35,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from meshtrial.errors import UsageError
 from meshtrial.stats.ranktests import (
     EXACT_RUNS,
     FARTHEST,
@@ -180,22 +179,21 @@ def hodges_lehmann(
     p = signed_rank_p(d - null if null else d, "two-sided", atol)
     ordered = np.sort(d[~infinite])
     repeated = bool((ordered[1:] - ordered[:-1] <= atol).any()) or infinite.sum() > 1
-    if not repeated:
+    if repeated:
+        points = distinct(averages[np.isfinite(averages)], atol) if len(ordered) else np.array([null])
+        ends = invert(points, lambda theta: signed_rank_p(d - theta, "two-sided", atol), alpha, estimate)
+    else:
         # Equal sizes of opposite sign tie at single shifts only; between these the untied table is right (Lehmann 1975,
         # ch. 3).
         k = critical_count(n, alpha)
-        if k < 0:
-            low, high, confidence = -math.inf, math.inf, 1.0
-        else:
-            low, high = float(averages[k]), float(averages[len(averages) - 1 - k])
-            total = n * (n + 1) // 2
-            confidence = 1.0 - 2.0 * float(clean_signed_rank_tail(n)[total - k])
-    else:
-        points = distinct(averages[np.isfinite(averages)], atol) if len(ordered) else np.array([null])
-        low, high, confidence = invert(
-            points, lambda theta: signed_rank_p(d - theta, "two-sided", atol), alpha, estimate
-        )
-    return settle(RankInterval(estimate, low, high, confidence, p, n, alpha, null), atol)
+        ends = _from_table(averages, k, 2.0 * float(clean_signed_rank_tail(n)[n * (n + 1) // 2 - k]) if k >= 0 else 0.0)
+    return settle(RankInterval(estimate, *ends, p, n, alpha, null), atol)
+
+
+def _from_table(points: FloatArray, k: int, size: float) -> tuple[float, float, float]:
+    """Return low, high and confidence if k points on each side are rejected, with this two-sided size; -1 for none."""
+    low, high = (float(points[k]), float(points[len(points) - 1 - k])) if k >= 0 else (-math.inf, math.inf)
+    return low, high, 1.0 - size
 
 
 @lru_cache(maxsize=1024)
@@ -222,12 +220,10 @@ def hodges_lehmann_two(x: ArrayLike, y: ArrayLike, alpha: float = 0.05, *, atol:
 
     repeated = any(bool((np.diff(np.sort(v)) <= atol).any()) for v in (a, b))
     if repeated:
-        low, high, confidence = invert(distinct(gaps, atol), p_at, alpha, estimate)
+        ends = invert(distinct(gaps, atol), p_at, alpha, estimate)
     else:
-        k, size = _critical_pairs(len(a), len(b), alpha)
-        low, high = (float(gaps[k]), float(gaps[len(gaps) - 1 - k])) if k >= 0 else (-math.inf, math.inf)
-        confidence = 1.0 - size
-    return settle(RankInterval(estimate, low, high, confidence, p_at(0.0), len(a) + len(b), alpha, 0.0), atol)
+        ends = _from_table(gaps, *_critical_pairs(len(a), len(b), alpha))
+    return settle(RankInterval(estimate, *ends, p_at(0.0), len(a) + len(b), alpha, 0.0), atol)
 
 
 FEWEST_SESSIONS = 3
@@ -260,12 +256,7 @@ class MedianRanks:
 
 
 def median_ranks(n: int, alpha: float) -> MedianRanks:
-    """Return the narrowest pair for `n` values with a confidence of at least 1 - `alpha`, else their whole range.
-
-    Raise UsageError without values.
-    """
-    if n < 1:
-        raise UsageError("an interval of a median needs at least one value")
+    """Return the narrowest pair for `n` values with a confidence of at least 1 - `alpha`, else their whole range."""
     tails = special.bdtr(np.arange(n), n, 0.5)  # P(at most k of n below the median)
     rank = max(int(np.searchsorted(2 * tails, alpha, side="right")), 1)
     return MedianRanks(rank, max(0.0, 1 - 2 * float(tails[rank - 1])))

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import pairwise
 from math import comb
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from meshtrial.stats.ranktests import FloatArray
+from meshtrial.stats.ranktests import FloatArray, random_orders
 
 PERMUTATIONS = 4_999
 LEAST_LEVEL = 2  # studies of one level
@@ -52,21 +51,20 @@ def level_changes(family: Sequence[ArrayLike], alpha: float = 0.05) -> tuple[tup
 
     If no level changes, at most a share `alpha` of families has any.
     """
-    return tuple(_changes(np.asarray(series, dtype=np.float64), len(family), alpha) for series in family)
-
-
-def _changes(values: FloatArray, tests: int, alpha: float) -> tuple[LevelChange, ...]:
-    found = _splits(values, 0, tests, alpha)
-    ends = [0, *(at for at, _ in found), len(values)]
-    means = [float(values[start:end].mean()) for start, end in pairwise(ends)]
-    return tuple(LevelChange(at, means[i], means[i + 1], p) for i, (at, p) in enumerate(found))
+    changes = []
+    for values in (np.asarray(series, dtype=np.float64) for series in family):
+        found = _splits(values, 0, len(family), alpha)
+        ends = [0, *(at for at, _ in found), len(values)]
+        means = [float(values[start:end].mean()) for start, end in pairwise(ends)]
+        changes.append(tuple(LevelChange(at, means[i], means[i + 1], p) for i, (at, p) in enumerate(found)))
+    return tuple(changes)
 
 
 def _splits(values: FloatArray, start: int, tests: int, alpha: float) -> list[tuple[int, float]]:
     """Return index and corrected p-value of each change, searching both sides of a change at half the level."""
     if len(values) < 2 * LEAST_LEVEL or np.ptp(values) == 0:
         return []
-    orders = np.vstack([np.arange(len(values)), _orders(len(values))])
+    orders = np.vstack([np.arange(len(values)), random_orders(len(values), PERMUTATIONS)])
     by_split = _squared_sums(values[orders])
     largest = by_split.max(axis=1)
     # Sums of the same values in another order may differ in their last digits.
@@ -85,9 +83,3 @@ def _squared_sums(series: FloatArray) -> FloatArray:
     sums = np.cumsum(series - series.mean(axis=1, keepdims=True), axis=1)[:, sizes - 1]
     squared: FloatArray = sums**2 / (sizes * (n - sizes))
     return squared
-
-
-@cache
-def _orders(n: int) -> NDArray[np.intp]:
-    """Return random orders (permutations, n)."""
-    return np.random.default_rng(0).permuted(np.tile(np.arange(n), (PERMUTATIONS, 1)), axis=1)

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshtrial.errors import UsageError
-from meshtrial.stats.comparison import Warning
 from meshtrial.stats.intervals import median_ranks
+from meshtrial.vocabulary import Warning
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +24,6 @@ class LoadStep:
     rate: float  # requested, in requests per second
     kept: float  # achieved over requested rate
     ok: bool = True  # whether all other checks passed (errors, late sends)
-
-    def __post_init__(self) -> None:
-        if not (self.rate > 0 and math.isfinite(self.rate) and self.kept >= 0):
-            raise UsageError(
-                f"a load step needs a positive rate and a share of at least 0, got {self.rate} and {self.kept}"
-            )
 
     def holds(self, tolerance: float) -> bool:
         """Whether the rate was achieved within the tolerance and the other checks passed."""
@@ -55,7 +48,6 @@ class Capacity:
     high: float
     confidence: float  # achieved by the interval
     n: int  # repeats
-    brackets: tuple[Bracket, ...]  # one per repeat
     warnings: tuple[Warning, ...]
 
 
@@ -72,8 +64,6 @@ def rates(history: Sequence[LoadStep], tolerance: float) -> dict[float, bool | N
 
 def bracket(history: Sequence[LoadStep], *, tolerance: float = 0.02) -> Bracket:
     """Bracket the capacity by one series of rates in any order; a rate that failed its only try counts as failed."""
-    if not history:
-        raise UsageError("without a run there is no capacity")
     state = rates(history, tolerance)
     high = min((rate for rate, kept in state.items() if not kept), default=math.inf)
     low = max((rate for rate, kept in state.items() if kept and rate < high), default=0.0)
@@ -81,14 +71,12 @@ def bracket(history: Sequence[LoadStep], *, tolerance: float = 0.02) -> Bracket:
 
 
 def capacity(repeats: Sequence[Sequence[LoadStep]], *, alpha: float = 0.05, tolerance: float = 0.02) -> Capacity:
-    """Return the median capacity over repeated series of rates, one per fresh deployment; UsageError without any.
+    """Return the median capacity over repeated series of rates, one per fresh deployment.
 
     If the repeats cannot reach 1 - `alpha`, the interval is their whole range with its own confidence (three repeats:
     75 %). `tolerance` is the largest missing share of the rate.
     """
-    if not repeats:
-        raise UsageError("capacity needs at least one series of rates")
-    brackets = tuple(bracket(history, tolerance=tolerance) for history in repeats)
+    brackets = [bracket(history, tolerance=tolerance) for history in repeats]
     n = len(brackets)
     lows, highs = np.sort([b.low for b in brackets]), np.sort([b.high for b in brackets])
     enclosing = median_ranks(n, alpha)
@@ -105,7 +93,7 @@ def capacity(repeats: Sequence[Sequence[LoadStep]], *, alpha: float = 0.05, tole
     if lows[0] == 0:
         warnings.append(Warning("ladder-too-high", "the lowest rate failed, so capacity is below it; start lower"))
     middle, low, high = float(np.median(lows)), float(lows[k - 1]), float(highs[n - k])
-    return Capacity(middle, low, high, confidence, n, brackets, tuple(warnings))
+    return Capacity(middle, low, high, confidence, n, tuple(warnings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +110,6 @@ class RateSearch:
     factor: float = 2.0  # step until a bracket is known
     resolution: float = 0.05  # relative width of the bracket at which the search ends
     tolerance: float = 0.02  # largest missing share of the rate
-
-    def __post_init__(self) -> None:
-        if not (0 < self.lowest <= self.start <= self.highest and self.factor > 1 and self.resolution > 0):
-            raise UsageError(
-                "a search needs 0 < lowest <= start <= highest, factor > 1 and resolution > 0, got "
-                f"{self.lowest}, {self.start}, {self.highest}, {self.factor}, {self.resolution}"
-            )
 
     def next_rate(self, history: Sequence[LoadStep]) -> float | None:
         """Return the rate to try after this history; None when the search is over."""

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 from meshtrial.errors import UsageError
-from meshtrial.stats.comparison import Comparison
+from meshtrial.stats.contrast import Comparison
 from meshtrial.typed import read
 
 

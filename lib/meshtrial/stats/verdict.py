@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from meshtrial.stats.comparison import Comparison
+from meshtrial.stats.contrast import Comparison
 from meshtrial.stats.power import blocks_for_difference, blocks_for_equivalence
 from meshtrial.vocabulary import BELOW_MARGIN, MATERIAL, VerdictLabel, directions
 
@@ -162,10 +162,8 @@ def _effect(c: Comparison) -> float:
 
 def _beyond(c: Comparison, size: float) -> bool:
     """Whether the whole interval lies on one side, further from "no effect" than `size`."""
-    effect = c.effect
-    if effect.low <= c.no_effect <= effect.high:
-        return False
-    return min(effect_size(effect.low, c.scale), effect_size(effect.high, c.scale)) > size
+    ends = c.effect.low, c.effect.high
+    return not ends[0] <= c.no_effect <= ends[1] and min(effect_size(end, c.scale) for end in ends) > size
 
 
 def block_count(n: int) -> str:

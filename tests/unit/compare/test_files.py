@@ -7,7 +7,7 @@ import pytest
 from refused import refused
 
 from meshtrial import paths
-from meshtrial.compare.files import merged_run, run_of
+from meshtrial.compare.files import run_of
 from meshtrial.errors import UsageError
 
 FIXTURES = paths.CHECKOUT / "tests" / "fixtures" / "formats"
@@ -56,10 +56,10 @@ def test_the_median_of_pods_that_are_alike_lies_between_theirs(tmp_path):
     files = [tmp_path / str(pod) for pod in range(3)]
     for file, factor in zip(files, (1.0, 1.02, 1.04), strict=True):
         file.write_text(scaled(factor))
-    run = merged_run("none", files, 1.0)
+    run = run_of("none", "run", files, 1.0)
     # They are 1.099, 1.121 and 1.143 ms. Up to the first of them 300, 298 and 298 of 1794 took at most: one too few.
     assert run.bounds["latency_p50_s"] == pytest.approx(44e-6)
-    assert 1.099e-3 < run.values["latency_p50_s"] <= 1.143e-3
+    assert 1.099e-3 < run.responses["latency_p50_s"] <= 1.143e-3
 
 
 def vegeta(name: str, run: int, pod: int) -> str:
@@ -103,14 +103,14 @@ def test_every_form_with_requests_or_counts_is_merged(tmp_path, form):
     files = [tmp_path / str(pod) for pod in range(3)]
     for file in files:
         file.write_bytes((FIXTURES / form).read_bytes())
-    alone, together = run_of("none", files[0], 1.0), merged_run("none", files, 1.0)
+    alone, together = run_of("none", "run", files[:1], 1.0), run_of("none", "run", files, 1.0)
     assert together.requests == pytest.approx(3 * alone.requests, abs=1)
     # Three times the same requests have the same median, to the resolution of its counts.
     known_to = together.bounds["latency_p50_s"] + alone.bounds["latency_p50_s"]
-    assert together.values["latency_p50_s"] == pytest.approx(alone.values["latency_p50_s"], abs=known_to)
-    assert together.values.get("error_ratio") == pytest.approx(alone.values.get("error_ratio"))
-    assert {"latency_p90_s", "latency_p95_s"} <= set(together.values)
-    assert together.values.get("achieved_rps", 0.0) == pytest.approx(3 * alone.values.get("achieved_rps", 0.0))
+    assert together.responses["latency_p50_s"] == pytest.approx(alone.responses["latency_p50_s"], abs=known_to)
+    assert together.responses.get("error_ratio") == pytest.approx(alone.responses.get("error_ratio"))
+    assert {"latency_p90_s", "latency_p95_s"} <= set(together.responses)
+    assert together.responses.get("achieved_rps", 0.0) == pytest.approx(3 * alone.responses.get("achieved_rps", 0.0))
 
 
 @pytest.mark.parametrize(
@@ -121,19 +121,19 @@ def test_percentiles_are_not_merged(tmp_path, form):
     for file in files:
         file.write_bytes((FIXTURES / form).read_bytes())
     with refused(UsageError):
-        merged_run("none", files, 1.0)
+        run_of("none", "run", files, 1.0)
 
 
 def test_generators_of_different_forms_or_loads_are_not_merged(tmp_path):
     for name, form in (("a", "oha.csv"), ("b", "hey.csv")):
         (tmp_path / name).write_bytes((FIXTURES / form).read_bytes())
     with refused(UsageError, names=["oha", "hey", "CSV"]):
-        merged_run("none", [tmp_path / "a", tmp_path / "b"], 1.0)
+        run_of("none", "run", [tmp_path / "a", tmp_path / "b"], 1.0)
     text = (FIXTURES / "nighthawk.json").read_text()
     (tmp_path / "a").write_text(text)
     (tmp_path / "b").write_text(text.replace('"request_body_size": 0', '"request_body_size": 9'))
     with refused(UsageError, names=["payload", 0, 9]):
-        merged_run("none", [tmp_path / "a", tmp_path / "b"], 1.0)
+        run_of("none", "run", [tmp_path / "a", tmp_path / "b"], 1.0)
 
 
 def test_what_k6_dropped_is_a_share_of_all_generators(tmp_path):
@@ -145,4 +145,4 @@ def test_what_k6_dropped_is_a_share_of_all_generators(tmp_path):
     (tmp_path / "a").write_text(text)
     (tmp_path / "b").write_text(text + dropped + "\n")
     # One made all of its iterations, the other half: together, two of every three.
-    assert merged_run("none", [tmp_path / "a", tmp_path / "b"], 1.0).settings.sent_share == pytest.approx(2 / 3)
+    assert run_of("none", "run", [tmp_path / "a", tmp_path / "b"], 1.0).settings.sent_share == pytest.approx(2 / 3)

@@ -1,6 +1,7 @@
-"""Comparing studies: agreement, differences, and the day as a unit."""
+"""Comparing studies: agreement, differences, the day as a unit, and changes of level in a series."""
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -269,3 +270,30 @@ def test_an_unfinished_study_is_said_to_be_one(days, make_row):
     assert "B is not finished" in shown
     assert "A is not finished" not in shown
     assert "not estimable" in shown
+
+
+def series(ratios: list[float], treatment: str = "sidecar") -> between.Between:
+    """Studies of four blocks whose mean ratio to the baseline is known."""
+    spread = np.exp([0.01, -0.01, 0.02, -0.02])
+    taken = {i: (ratio * spread, np.ones(4)) for i, ratio in enumerate(ratios)}
+    one = between.of_values(taken, None, of=("100rps", "latency_p50_s", treatment, "none"))
+    assert one is not None
+    return one
+
+
+STEADY = [1.5 + 0.01 * (i * 7 % 12) for i in range(12)]
+
+
+def test_a_change_of_one_treatment_is_marked_at_its_study_and_not_in_the_twin():
+    compared = [series([ratio + 0.5 * (i >= 8) for i, ratio in enumerate(STEADY)]), series(STEADY, "none-aa")]
+    (change,), twin = between.levels(compared)
+    assert twin == ()
+    assert compared[0].effects[change.index].study == 8
+    assert math.exp(change.before) == pytest.approx(np.exp(np.log(STEADY[:8]).mean()))
+    assert math.exp(change.after) == pytest.approx(2.0, abs=0.1)
+    assert change.p_adjusted < 0.05
+
+
+def test_differences_are_kept_beside_ratios():
+    one = series(STEADY)
+    assert [effect.mean for effect in one.added_effects] == pytest.approx([ratio - 1 for ratio in STEADY], abs=1e-3)

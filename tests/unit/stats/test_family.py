@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from refused import refused
 
-from meshtrial.errors import UsageError
 from meshtrial.stats import ContrastResult, Family, Margin, Warning, analyse_family, compare_paired
 from meshtrial.stats.family import influence
 from meshtrial.stats.intervals import hodges_lehmann
@@ -317,34 +315,6 @@ def test_unpaired() -> None:
     a, b = analyse_family(values, family, stopped={"b": VerdictLabel.SATURATED})
     assert a.p_adjusted == pytest.approx(2 * 2 / 924)
     assert (b.verdict.label, b.comparison, b.p_adjusted) == ("saturated", None, None)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"baseline": "nix"},
-        {"baseline": "none", "twin": "nix"},
-        {"baseline": "none", "contrasts": [("a", "nix")]},
-        {"baseline": "none", "contrasts": [("a", "a")]},
-        {"baseline": "none", "twin": "none-aa", "contrasts": [("none-aa", "none")]},
-        {"baseline": "none", "contrasts": [("a", "none"), ("none", "a")]},
-    ],
-)
-def test_refuses(options: dict[str, object]) -> None:
-    with refused(UsageError):
-        analyse_family(study(a=1.0), Family(**options))  # type: ignore[arg-type]
-
-
-def test_refuses_labels_that_are_not_those_of_the_blocks() -> None:
-    with refused(UsageError):
-        analyse_family(study(a=1.0), Family("none"), blocks=[1, 2])
-
-
-def test_refuses_treatments_of_unequal_length() -> None:
-    values = study(a=1.0)
-    values["a"] = values["a"][:5]
-    with refused(UsageError, names=[(10,), (5,)]):
-        analyse_family(values, Family("none"))
 
 
 def test_the_twin_of_unpaired_runs_is_not_corrected() -> None:

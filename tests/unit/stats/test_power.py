@@ -203,9 +203,3 @@ def test_cheapest_split_is_cheapest() -> None:
     parts = VarianceComponents(between=0.7, within=2.0)
     cost = {k: parts.run_variance(k) * (30 + 5 * k) for k in range(1, 30)}
     assert abs(best_slices(parts, 30, 5) - min(cost, key=lambda k: cost[k])) <= 1
-
-
-@pytest.mark.parametrize("data", [[[1, 2]], [[1], [2]], [[1, 2], []], [[1, 2], [np.nan]]])
-def test_refuses_what_cannot_tell_the_levels_apart(data: list[list[float]]) -> None:
-    with pytest.raises(UsageError):
-        variance_components(data)  # type: ignore[arg-type]

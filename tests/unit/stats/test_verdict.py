@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshtrial.stats import Margin, compare_paired
-from meshtrial.stats.comparison import Comparison
-from meshtrial.stats.contrast import compare_unpaired
+from meshtrial.stats.contrast import Comparison, compare_unpaired
 from meshtrial.stats.verdict import (
     NoiseFloor,
     Verdict,

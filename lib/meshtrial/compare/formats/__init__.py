@@ -11,7 +11,7 @@ from pathlib import Path
 
 from meshtrial.compare.formats import ghz, hey, k6, locust, nighthawk, oha, vegeta, wrk2
 from meshtrial.compare.formats.source import Format, Source, beginning, few, holding, several_runs
-from meshtrial.load.files import InputFileError, excerpt
+from meshtrial.load.files import InputFileError, excerpt, read_bytes
 from meshtrial.load.recorded import Recorded, read_recorded
 
 
@@ -51,7 +51,7 @@ _TEXTS = (wrk2.FORMAT, hey.TEXT, vegeta.HISTOGRAM)
 
 def read_file(path: Path, sample_floor: float) -> Recorded:
     """Read a file of any known format."""
-    source = Source.read(path)
+    source = Source(path, read_bytes(path))
     known = next((form for form in FORMATS if form.recognises(source)), None)
     if known is None:
         refuse_unread(source)

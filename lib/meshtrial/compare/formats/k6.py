@@ -72,9 +72,9 @@ def _read_summary(source: Source, sample_floor: float) -> Recorded:
     rate = requests / lasted if requests is not None and lasted else None
     # The name is p(90), or p90 in the versioned form of k6 1.8.
     percentiles = readings(trend, "p({})", _MS) | readings(trend, "p{}", _MS)
-    median = reading(trend, "med", _MS)
-    percentiles |= {} if median is None else {"p50": median}
-    ended = parse_time_ns(whole.inside("metadata").text("generated_at") or "")
+    percentiles |= {} if (median := reading(trend, "med", _MS)) is None else {"p50": median}
+    metadata = whole.inside("metadata")
+    ended = parse_time_ns(metadata.text("generated_at") or "")
     began = ended - round(lasted * 1e9) if ended is not None and lasted and 0 < lasted < LONGEST_RUN_S else None
     good = None if requests is None else requests - (failed or 0)
     bounds = summary(trend, ("min", "avg", "max"), _MS)
@@ -82,13 +82,14 @@ def _read_summary(source: Source, sample_floor: float) -> Recorded:
     settings = LoadSettings(
         generator="k6",
         client="grpc" if name == _TRENDS[1] else None,
-        version=_version(whole),
+        # The key of the versioned form has changed.
+        version=metadata.text("k6_version") or metadata.text("k6Version"),
         start_unix_ns=began,
         actual_rps=rate,
         actual_duration_s=lasted,
         requests=requests,
         users=_users(metrics),
-        sent_share=_sent_share(metrics),
+        sent_share=_share(*(_count(metrics, name) for name in ("dropped_iterations", "iterations"))),
     )
     return recorded(
         source,
@@ -100,12 +101,6 @@ def _read_summary(source: Source, sample_floor: float) -> Recorded:
         notes=(f"k6's own percentiles; {_LOOP}",),
         further="run k6 with --summary-trend-stats='avg,med,max,p(90),p(95),p(99)', or with --out json=FILE",
     )
-
-
-def _version(whole: Fields) -> str | None:
-    """Return k6's version from the versioned form; its key has changed."""
-    metadata = whole.inside("metadata")
-    return metadata.text("k6_version") or metadata.text("k6Version")
 
 
 def _metrics(whole: Fields) -> dict[str, Fields]:
@@ -139,12 +134,8 @@ def _users(metrics: Mapping[str, Fields]) -> int | None:
     return most if least == most else None
 
 
-def _sent_share(metrics: Mapping[str, Fields]) -> float | None:
-    dropped, made = (
-        None if (counter := metrics.get(name)) is None else counter.number("count")
-        for name in ("dropped_iterations", "iterations")
-    )
-    return _share(dropped, made)
+def _count(metrics: Mapping[str, Fields], name: str) -> float | None:
+    return metrics[name].number("count") if name in metrics else None
 
 
 def _share(dropped: float | None, made: float | None) -> float | None:

@@ -10,7 +10,6 @@ distance is its resolution.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ from meshtrial.compare.formats.source import Source, several_runs
 from meshtrial.design.responses import PERCENTILES, QUANTILES
 from meshtrial.load import quantiles
 from meshtrial.load.files import LONGEST_S, Fields, InputFileError
-from meshtrial.load.recorded import Recorded, histogram_quantiles
+from meshtrial.load.recorded import Recorded, histogram_quantiles, impossible
 from meshtrial.load.result import Bucket, ExportedHistogram, LoadSettings
 
 _SLACK = 1e-6
@@ -42,9 +41,9 @@ class Latencies:
 
 @dataclass(frozen=True)
 class Poolable(Recorded):
-    """A run whose file has requests or counts, so that several load generators can be merged."""
+    """A run and what several load generators are merged by; None if its file has only percentiles."""
 
-    pool: Pool = field(kw_only=True)
+    pool: Pool | None = field(kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -130,19 +129,18 @@ def of_counts(
         if count:
             buckets.append(Bucket(start, max(start, end), count))
         start = end
+    pool = Counts.of(buckets)
+    if not buckets:
+        return Latencies({}, {}, pool=pool)
     for name, beyond in (
-        ("minimum", smallest_s is not None and buckets and buckets[0].end_s < smallest_s * (1 - _ROUNDED)),
-        ("maximum", largest_s is not None and buckets and buckets[-1].start_s > largest_s * (1 + _ROUNDED)),
+        ("minimum", smallest_s is not None and buckets[0].end_s < smallest_s * (1 - _ROUNDED)),
+        ("maximum", largest_s is not None and buckets[-1].start_s > largest_s * (1 + _ROUNDED)),
     ):
         if beyond:
             raise InputFileError(source.path, f"its counts lie beyond its {name}; it is damaged or was edited")
-    total = sum(bucket.count for bucket in buckets)
-    pool = Counts.of(buckets)
-    if not total:
-        return Latencies({}, {}, pool=pool)
     low = max(buckets[0].start_s, smallest_s or 0.0)
     high = buckets[-1].end_s if largest_s is None else min(buckets[-1].end_s, largest_s)
-    exported = ExportedHistogram(total, low, high, low, None, tuple(buckets))
+    exported = ExportedHistogram(pool.count, low, high, low, None, tuple(buckets))
     values, bounds = histogram_quantiles(exported, sample_floor)
     kept = {name: value for name, value in values.items() if math.isfinite(value)}
     return Latencies(kept, {name: bounds[name] for name in kept}, failed_inside=True, pool=pool)
@@ -162,32 +160,24 @@ def of_percentiles(
     ``good`` is the number of requests behind them; None if the file does not contain it, then all are returned.
     InputFileError if they contradict each other, or the minimum, mean and maximum in ``bounds``.
     """
-    smallest, mean, largest = bounds.smallest, bounds.mean, bounds.largest
     if good == 0:  # numbers for no requests are no latencies
         return Latencies({}, {})
     known = {key: percentiles[key] for key in QUANTILES if key in percentiles}
-    between = known if mean is None else known | {"mean": mean}
-    ends = filter(None, (smallest, largest))
-    _require_sound(source, np.array([reading.value_s for reading in (*between.values(), *ends)]))
-    ordered = [*itertools.pairwise(known.items())]
-    for item in between.items():
-        ordered += [] if smallest is None else [(("minimum", smallest), item)]
-        ordered += [] if largest is None else [(item, ("maximum", largest))]
-    for (low, one), (high, other) in ordered:
-        if other.value_s < (one.value_s - one.width_s - other.width_s) * (1 - _SLACK):
-            raise InputFileError(source.path, f"its {high} is smaller than its {low}; it is damaged or was edited")
-    kept = {
-        key: reading
-        for key, reading in known.items()
-        if good is None or quantiles.reportable(good, QUANTILES[key], sample_floor)
-    }
-    values = {f"latency_{key}_s": reading.value_s for key, reading in kept.items()}
-    widths = {f"latency_{key}_s": reading.width_s for key, reading in kept.items() if reading.width_s}
-    for name, reading in (("latency_mean_s", mean), ("latency_max_s", largest)):
-        if reading is not None:
-            values[name] = reading.value_s
-            widths |= {name: reading.width_s} if reading.width_s else {}
-    return Latencies(values, widths, failed_inside)
+    known |= {key: one for key, one in (("mean", bounds.mean), ("max", bounds.largest)) if one is not None}
+    values = {f"latency_{key}_s": reading.value_s for key, reading in known.items()}
+    widths = {f"latency_{key}_s": reading.width_s for key, reading in known.items() if reading.width_s}
+    if reason := impossible(values, widths):
+        raise InputFileError(source.path, reason)
+    if (least := bounds.smallest) is not None:
+        _require_sound(source, np.array([least.value_s]))
+        for key, reading in known.items():
+            if reading.value_s < (least.value_s - least.width_s - reading.width_s) * (1 - _SLACK):
+                reason = f"its {key} is smaller than its minimum, so it is damaged or was edited"
+                raise InputFileError(source.path, reason)
+    few = {key for key, q in QUANTILES.items() if good is not None and not quantiles.reportable(good, q, sample_floor)}
+    kept = [f"latency_{key}_s" for key in known if key not in few]
+    widths = {name: widths[name] for name in kept if name in widths}
+    return Latencies({name: values[name] for name in kept}, widths, failed_inside)
 
 
 def recorded_requests(
@@ -199,7 +189,7 @@ def recorded_requests(
     sample_floor: float,
     resolution_s: float,
     *notes: str,
-) -> Recorded:
+) -> Poolable:
     """Return the run of a file with every request."""
     latencies = of_requests(source, latencies_s, good, sample_floor, resolution_s)
     requests, failed = len(latencies_s), list(good).count(False)
@@ -216,7 +206,7 @@ def recorded(
     failed: int | None,
     notes: Sequence[str] = (),
     further: str = "",
-) -> Recorded:
+) -> Poolable:
     """Return the run; ``requests`` and ``failed`` are None if the file does not contain them.
 
     ``notes`` explain its latencies, ``further`` how to get further percentiles. InputFileError for impossible counts.
@@ -236,17 +226,8 @@ def recorded(
     if failed and latencies.failed_inside:
         notes.append("the quantiles include failed requests, which the file does not separate")
     start = None if settings.start_unix_ns is None else settings.start_unix_ns / 1e9
-    run: dict[str, Any] = {
-        "path": source.path,
-        "kind": kind,
-        "responses": responses,
-        "bounds": latencies.bounds,
-        "settings": settings,
-        "start_unix_s": start,
-        "notes": tuple(notes),
-        "further": further,
-    }
-    return Recorded(**run) if latencies.pool is None else Poolable(**run, pool=latencies.pool)
+    told = (settings, start, tuple(notes), further)
+    return Poolable(source.path, kind, responses, latencies.bounds, *told, pool=latencies.pool)
 
 
 def _require_sound(source: Source, latencies_s: NDArray[Any]) -> None:
@@ -309,26 +290,24 @@ def pooled(parts: Sequence[Pool], sample_floor: float) -> tuple[dict[str, float]
     """
     requests = [part for part in parts if isinstance(part, Requests)]
     counts = [part for part in parts if isinstance(part, Counts) and part.count]
-    values: dict[str, float] = {}
-    widths: dict[str, float] = {}
+    known: dict[str, tuple[float, float]] = {}
     if requests:
+        width = max(part.resolution_s for part in requests)
         values = quantiles.exact(np.concatenate([part.latencies_s for part in requests]), sample_floor)
-        widths = dict.fromkeys(values, max(part.resolution_s for part in requests))
+        known = {key: (value, width) for key, value in values.items()}
     for key, q in QUANTILES.items() if counts else ():
-        if quantiles.reportable(sum(part.count for part in counts), q, sample_floor):
-            known = _between(counts, q)
-            if known is not None:
-                values[key], widths[key] = known
-    return {f"latency_{key}_s": value for key, value in values.items()}, {
-        f"latency_{key}_s": width for key, width in widths.items()
-    }
+        if quantiles.reportable(sum(part.count for part in counts), q, sample_floor) and (at := _between(counts, q)):
+            known[key] = at
+    named = {f"latency_{key}_s": at for key, at in known.items()}
+    return {name: value for name, (value, _) in named.items()}, {name: width for name, (_, width) in named.items()}
 
 
 def _between(parts: Sequence[Counts], q: float) -> tuple[float, float] | None:
     """Return the interpolated quantile and the distance of the edges around it; None beyond a part's last edge."""
     edges = np.unique(np.concatenate([part.edges_s for part in parts]))
     # Lower and upper limits of the number of requests up to an edge, and a linear interpolation.
-    least, most, likely = (sum(take(part, edges) for part in parts) for take in (_least, _most, _likely))
+    least, most = (sum(take(part, edges) for part in parts) for take in (_least, _most))
+    likely = sum(np.interp(edges, part.edges_s, part.at_most, left=0) for part in parts)
     rank = q * sum(part.count for part in parts) * (1 - 1e-12)
     above = np.flatnonzero(least >= rank)
     if not len(above):
@@ -347,7 +326,3 @@ def _least(part: Counts, edges: NDArray[Any]) -> Any:
 def _most(part: Counts, edges: NDArray[Any]) -> Any:
     after = np.searchsorted(part.edges_s, edges, side="left")
     return np.append(part.at_most, part.count)[after]
-
-
-def _likely(part: Counts, edges: NDArray[Any]) -> Any:
-    return np.interp(edges, part.edges_s, part.at_most, left=0)

@@ -67,7 +67,7 @@ def _read_table(source: Source, sample_floor: float) -> Recorded:
 def _read_json(source: Source, sample_floor: float) -> Recorded:
     entries = Fields({"entries": source.document}, source.path, "JSON of Locust").objects("entries")
     counts: Counter[float] = Counter()
-    requests, failed, content, summed = 0, 0, 0.0, 0.0
+    requests, failed, content = 0, 0, 0.0
     names = Counter((entry.text("method"), entry.text("name")) for entry in entries)
     (method, name), times = names.most_common(1)[0]
     if times > 1:
@@ -76,14 +76,15 @@ def _read_json(source: Source, sample_floor: float) -> Recorded:
         requests += entry.integer("num_requests") or 0
         failed += entry.integer("num_failures") or 0
         content += entry.number("total_content_length") or 0.0
-        summed += entry.number("total_response_time") or 0.0
         for text, count in entry.counts("response_times").items():
             counts[_milliseconds(entry, text)] += count
-    least = [ms * _MS for entry in entries if (ms := entry.number("min_response_time")) is not None]
-    most = [ms * _MS for entry in entries if (ms := entry.number("max_response_time")) is not None]
-    smallest_s, largest_s = min(least, default=None), max(most, default=None)
-    starts = [moment for entry in entries if (moment := entry.number("start_time")) is not None]
-    ends = [moment for entry in entries if (moment := entry.number("last_request_timestamp")) is not None]
+
+    def all_of(name: str, unit: float = 1.0) -> list[float]:
+        return [value * unit for entry in entries if (value := entry.number(name)) is not None]
+
+    smallest_s = min(all_of("min_response_time", _MS), default=None)
+    largest_s = max(all_of("max_response_time", _MS), default=None)
+    starts, ends = all_of("start_time"), all_of("last_request_timestamp")
     if not starts or not counts or not requests:
         raise InputFileError(source.path, "is a JSON of Locust without start_time or response_times")
     if not 0 <= min(starts) < _LATEST_S:

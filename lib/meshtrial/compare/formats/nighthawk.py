@@ -22,14 +22,8 @@ _LABEL = "JSON of Nighthawk"
 
 
 def _recognises(source: Source) -> bool:
-    return source.holds("options", "results") and any(
-        isinstance(result, dict) and "statistics" in result for result in _results(source)
-    )
-
-
-def _results(source: Source) -> list[object]:
-    results = source.document["results"]
-    return results if isinstance(results, list) else []
+    results = source.document["results"] if source.holds("options", "results") else None
+    return isinstance(results, list) and any(isinstance(one, dict) and "statistics" in one for one in results)
 
 
 def _read(source: Source, sample_floor: float) -> Recorded:

@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from meshtrial.load.files import Fields, InputFileError, excerpt, read_bytes, text_in
+from meshtrial.load.files import Fields, InputFileError, excerpt, text_in
 from meshtrial.load.recorded import Recorded
 from meshtrial.typed import shortened
 
@@ -31,11 +31,6 @@ class Source:
 
     path: Path
     data: bytes
-
-    @classmethod
-    def read(cls, path: Path) -> Source:
-        """Read a file, gzip or plain."""
-        return cls(path, read_bytes(path))
 
     @cached_property
     def head(self) -> str:

@@ -197,7 +197,7 @@ def levels(
         In the order of time.
     contrasts : sequence of Between
     changes : sequence of sequences of LevelChange
-        From :func:`meshtrial.inference.history.levels`, one for each contrast.
+        From :func:`meshtrial.inference.between.levels`, one for each contrast.
     """
     widest = max(Counter((one.load, one.response) for one in contrasts).values())
     fewest = stats.fewest_for_change(widest)

@@ -14,7 +14,7 @@ from statistics import median
 from meshtrial.design.responses import PARTS, PATH_ROLES
 from meshtrial.errors import UsageError
 from meshtrial.inference.decomposition import Decomposition, Piece, decompose
-from meshtrial.inference.money import Amount, CostEstimate, MonthAtSize, Prices, at_size, bills
+from meshtrial.inference.money import CostEstimate, MonthAtSize, Prices, at_size, bills
 from meshtrial.inference.rows import Described
 from meshtrial.inference.rows import described as by_treatment
 from meshtrial.records.dataset import StudyData
@@ -22,6 +22,7 @@ from meshtrial.records.mechanism import READS, WRITES, ComponentCalls, Mechanism
 from meshtrial.records.schema import RunRecord
 from meshtrial.report import frames, wording
 from meshtrial.report.markup import Cell, Column, Fragment, Table, join, paragraph, ranged, valued
+from meshtrial.stats import RankInterval
 from meshtrial.stats.growth import Slope
 
 PER_RPS = 1000.0
@@ -190,7 +191,7 @@ def _parts_table(result: Decomposition, alpha: float) -> Table:
         Column("against", lambda piece: piece.contrast.baseline if piece.contrast else None),
         Column("adds", lambda piece: Cell(text(piece.estimate), piece.estimate), numeric=True),
         Column(
-            f"interval, {wording.percent(result.confidence, 3)}",
+            f"interval, {wording.percent(result.together.confidence, 3)}",
             lambda piece: f"{text(piece.low)} to {text(piece.high)}",
             numeric=True,
         ),
@@ -318,7 +319,7 @@ def _extrapolation(costs: Sequence[MonthAtSize]) -> str:
     )
 
 
-def _amount(amount: Amount | Slope | None, currency: str) -> Cell | None:
+def _amount(amount: RankInterval | Slope | None, currency: str) -> Cell | None:
     def text(value: float) -> str:
         return f"{wording.signed(value, most=4)}{wording.NBSP}{currency}".strip()
 

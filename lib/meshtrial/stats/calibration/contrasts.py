@@ -24,8 +24,7 @@ from meshtrial.stats.calibration.cells import (
     other_noises,
     own_p,
 )
-from meshtrial.stats.comparison import Effect
-from meshtrial.stats.contrast import compare_paired
+from meshtrial.stats.contrast import Effect, compare_paired
 from meshtrial.stats.intervals import hodges_lehmann_rows, signed_rank_p_rows
 from meshtrial.stats.multiplicity import holm
 from meshtrial.stats.ranktests import FloatArray, signed_rank_p

@@ -2,8 +2,6 @@
 
 import pytest
 
-from meshtrial.compare.formats.latencies import Poolable
-
 
 def test_a_percentile_that_the_spectrum_lists_is_taken_from_there(read):
     found = read("wrk2.txt", 0.1)
@@ -90,7 +88,7 @@ def test_a_text_without_its_spectrum_has_the_percentiles_above_it(read, fixture_
     assert found.responses["latency_p50_s"] == pytest.approx(0.0011)
     assert found.bounds["latency_p50_s"] == pytest.approx(1e-5)
     assert found.responses["latency_mean_s"] == pytest.approx(0.00118)
-    assert not isinstance(found, Poolable)
+    assert found.pool is None
 
 
 def test_a_spectrum_that_contradicts_itself(refused, fixture_text):

@@ -22,7 +22,6 @@ import polars as pl
 from meshtrial import paths, stats
 from meshtrial.design.load import SlicedLoad
 from meshtrial.design.responses import QUANTILES, Response
-from meshtrial.design.study import Study
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.inference.gate import declared_by
 from meshtrial.inference.values import FloatArray, LoadBlocks
@@ -150,10 +149,13 @@ def plan_of(data: StudyData, ask: PlanRequest) -> tuple[LoadPlan, ...]:
 
 
 def _needs(data: StudyData, load: str, inclusion: Inclusion, ask: PlanRequest) -> tuple[BlocksNeeded, ...]:
-    every = LoadBlocks.of(data.table, load, inclusion.blocks)
-    scale: stats.Scale = data.plan.study.scales.get(ask.response.name, "ratio")
+    every, study = LoadBlocks.of(data.table, load, inclusion.blocks), data.plan.study
+    scale: stats.Scale = study.scales.get(ask.response.name, "ratio")
+    family: dict[str, Any] = {"alpha": ask.alpha, "m": ask.contrasts, "power": ask.power}
+    pairs = [(c.treatment, c.baseline, False) for c in study.all_contrasts()]
+    pairs += [(study.twin.name, study.baseline.name, True)] if study.twin else []
     needs = []
-    for treatment, baseline, twin in _pairs(data.plan.study):
+    for treatment, baseline, twin in pairs:
         if {treatment, baseline} & set(inclusion.excluded):
             continue
         runs = every.complete([treatment, baseline], ask.response.name)
@@ -162,14 +164,14 @@ def _needs(data: StudyData, load: str, inclusion: Inclusion, ask: PlanRequest) -
             continue
         if not ((own > 0).all() and (base > 0).all()):
             raise UsageError("a margin in percent needs values above 0; no mesh has no data plane")
-        typical, m = float(np.median(base)), ask.contrasts
+        typical = float(np.median(base))
         margin = ask.margin.ratio(typical) - 1
         # A floor is judged by differences and a share by ratios, whatever the scale of the verdict.
         judged: stats.Scale = "difference" if ask.margin.floor > ask.margin.relative * typical else "ratio"
         d, against = (_on_scale(own, typical, kind) - _on_scale(base, typical, kind) for kind in (scale, judged))
         sd = float(d.std(ddof=1))
-        effect = stats.detectable_effect(len(d), alpha=ask.alpha, m=m, power=ask.power, jointly=True)
-        careful = stats.upper_sd(sd, len(d))
+        effect = stats.detectable_effect(len(d), jointly=True, **family)
+        careful, of_margin = (stats.upper_sd(float(one.std(ddof=1)), len(d)) for one in (d, against))
         needs.append(
             BlocksNeeded(
                 treatment=treatment,
@@ -179,25 +181,12 @@ def _needs(data: StudyData, load: str, inclusion: Inclusion, ask: PlanRequest) -
                 scale=scale,
                 sd=sd,
                 margin=margin,
-                difference=stats.blocks_for_difference(
-                    careful, _size(margin, scale), alpha=ask.alpha, m=m, power=ask.power, jointly=True
-                ),
-                equivalence=stats.blocks_for_equivalence(
-                    stats.upper_sd(float(against.std(ddof=1)), len(d)),
-                    _size(margin, judged),
-                    alpha=ask.alpha,
-                    m=m,
-                    power=ask.power,
-                ),
+                difference=stats.blocks_for_difference(careful, _size(margin, scale), jointly=True, **family),
+                equivalence=stats.blocks_for_equivalence(of_margin, _size(margin, judged), **family),
                 visible=None if effect is None else math.expm1(effect * sd) if scale == "ratio" else effect * sd,
             )
         )
     return tuple(needs)
-
-
-def _pairs(study: Study) -> list[tuple[str, str, bool]]:
-    pairs = [(c.treatment, c.baseline, False) for c in study.all_contrasts()]
-    return pairs + ([(study.twin.name, study.baseline.name, True)] if study.twin else [])
 
 
 def _on_scale(values: FloatArray, typical: float, scale: stats.Scale) -> FloatArray:
@@ -216,8 +205,7 @@ def _load_plan(
     runs = [run for run in data.runs if run.load == load]
     repeats = len(runs) / len({run.run_id for run in runs})
     plan = LoadPlan(load, needs, _block_seconds(data, load), repeats, len({run.treatment for run in runs}), None, "")
-    worst = max(plan.judged, key=lambda need: need.sd)
-    slices = _split(data, inclusion, plan, worst, ask)
+    slices = _split(data, inclusion, plan, ask)
     if isinstance(slices, str):
         return dataclasses.replace(plan, slices_reason=slices)
     return dataclasses.replace(plan, slices=slices)
@@ -229,7 +217,8 @@ def _block_seconds(data: StudyData, load: str) -> float:
     runs = sorted(data.runs, key=lambda run: run.start_unix_s)
     for run, after in zip(runs, [*runs[1:], None], strict=True):
         if run.load == load:
-            own = _own_seconds(run)
+            started, finished = (datetime.datetime.fromisoformat(text) for text in (run.started_at, run.finished_at))
+            own = max(0.0, (finished - started).total_seconds())
             gap = own if after is None else after.start_unix_s - run.start_unix_s
             if neighbours := run.extra.get("neighbours"):
                 # Concurrent deployments share the time.
@@ -239,16 +228,9 @@ def _block_seconds(data: StudyData, load: str) -> float:
     return math.fsum(float(np.median(seconds)) for seconds in spans.values())
 
 
-def _own_seconds(run: RunRecord) -> float:
-    started, finished = (datetime.datetime.fromisoformat(text) for text in (run.started_at, run.finished_at))
-    return max(0.0, (finished - started).total_seconds())
-
-
-def _split(
-    data: StudyData, inclusion: Inclusion, plan: LoadPlan, worst: BlocksNeeded, ask: PlanRequest
-) -> Slices | str:
+def _split(data: StudyData, inclusion: Inclusion, plan: LoadPlan, ask: PlanRequest) -> Slices | str:
     """Return the cheapest division into slices at one load, or the reason why there is none."""
-    spec = data.plan.study.load(plan.load)
+    spec, worst = data.plan.study.load(plan.load), max(plan.judged, key=lambda need: need.sd)
     if not isinstance(spec, SlicedLoad) or spec.slices < 2:
         return (
             "the study has one slice per deployment, so the best number cannot be estimated; record a pilot whose load "
@@ -256,13 +238,8 @@ def _split(
         )
     if not _SLICED.fullmatch(ask.response.name):
         return "slices are recorded for latencies only"
-    kept = [
-        [
-            _by_slice(data, inclusion.chosen[block, name], ask.response.name)
-            for name in (worst.treatment, worst.baseline)
-        ]
-        for block in inclusion.blocks
-    ]
+    pair, name = (worst.treatment, worst.baseline), ask.response.name
+    kept = [[_by_slice(data, inclusion.chosen[block, one], name) for one in pair] for block in inclusion.blocks]
     whole = [(np.array(one), np.array(other)) for one, other in kept if len(one) == len(other) > 1]
     typical = float(np.median([other for _, other in whole])) if whole else 1.0
     apart = [_on_scale(one, typical, worst.scale) - _on_scale(other, typical, worst.scale) for one, other in whole]
@@ -281,8 +258,10 @@ def _split(
     for count in sorted({1, spec.slices, best}):
         # The standard deviation of a difference of two runs, each of a fresh deployment.
         sd = stats.upper_sd(math.sqrt(2 * parts.run_variance(count)), worst.blocks)
-        margin, m = _size(worst.margin, worst.scale), ask.contrasts
-        blocks = stats.blocks_for_difference(sd, margin, alpha=ask.alpha, m=m, power=ask.power, jointly=True)
+        margin = _size(worst.margin, worst.scale)
+        blocks = stats.blocks_for_difference(
+            sd, margin, alpha=ask.alpha, m=ask.contrasts, power=ask.power, jointly=True
+        )
         options[count] = (blocks, blocks * plan.treatments * (outer_s + count * inner_s))
     return Slices(spec.slices, best, between, within, outer_s, inner_s, options)
 
@@ -314,8 +293,8 @@ SCHEMA = "meshtrial.planning/1"
 
 def report(data: StudyData, ask: PlanRequest, plans: tuple[LoadPlan, ...]) -> str:
     """Return the request and every load's plan as text for a terminal."""
-    nights = [_nights(nightly(data, ask))] if ask.nights else []
-    return "\n\n".join([_head(data, ask), *(_load(plan, ask, len(plans) > 1) for plan in plans), *nights])
+    parts = [_head(data, ask), *(_load(plan, ask, len(plans) > 1) for plan in plans)]
+    return "\n\n".join([*parts, *([_nights(nightly(data, ask))] if ask.nights else [])])
 
 
 @dataclass(frozen=True)
@@ -377,13 +356,15 @@ def _load(plan: LoadPlan, ask: PlanRequest, several: bool) -> str:
         name = f"{need.treatment} against {need.baseline}" + (" (A/A)" if need.twin else "")
         noise, margin = f"{100 * need.sd:.3g} %", f"{100 * need.margin:.3g} %"
         rows.append([name, str(need.blocks), noise, margin, str(need.difference), str(need.equivalence), visible])
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
         lines.append("  " + "  ".join(cells))
+    by_ratio = plan.needs[0].scale == "ratio"
+    of = "log ratio" if by_ratio else "difference as a share of the baseline, the scale of the study's verdicts"
     lines.append(
         _wrap(
-            f"noise: standard deviation of a block's {_noise_label(plan)}; the plan uses its upper 70 % limit. "
+            f"noise: standard deviation of a block's {of}; the plan uses its upper 70 % limit. "
             f"smallest detectable: the effect that the recorded blocks find with power {ask.power:g}."
         )
     )
@@ -391,12 +372,6 @@ def _load(plan: LoadPlan, ask: PlanRequest, several: bool) -> str:
     lines.append(_wrap(f"A block of {plan.treatments} treatments takes {_time(plan.seconds_per_block)} here{repeats}."))
     lines.append(_wrap(_slices(plan)))
     return "\n".join(lines)
-
-
-def _noise_label(plan: LoadPlan) -> str:
-    if plan.needs[0].scale == "ratio":
-        return "log ratio"
-    return "difference as a share of the baseline, the scale of the study's verdicts"
 
 
 def _slices(plan: LoadPlan) -> str:
@@ -434,6 +409,16 @@ def _wrap(text: str) -> str:
 
 def to_dict(data: StudyData, ask: PlanRequest, plans: tuple[LoadPlan, ...]) -> dict[str, Any]:
     """Return the request and every load's plan as plain data for ``meshtrial plan --json``."""
+    gated: dict[str, Any] = {}
+    if ask.nights:
+        nights = (gate := nightly(data, ask)).nights
+        gated["nights"] = dataclasses.asdict(gate) | {
+            "nights": nights.nights,
+            "families": nights.families,
+            "false_alarm_one_night": nights.one_night,
+            "false_alarm_any_night": nights.any_night,
+            "false_alarm_twice_running": nights.twice_running,
+        }
     return {
         "schema": SCHEMA,
         "study": str(paths.display_path(data.path)),
@@ -443,7 +428,7 @@ def to_dict(data: StudyData, ask: PlanRequest, plans: tuple[LoadPlan, ...]) -> d
         "alpha": ask.alpha,
         "power": ask.power,
         "contrasts": ask.contrasts,
-        **({"nights": _nights_as_dict(nightly(data, ask))} if ask.nights else {}),
+        **gated,
         "loads": [
             dataclasses.asdict(plan)
             | {
@@ -454,15 +439,4 @@ def to_dict(data: StudyData, ask: PlanRequest, plans: tuple[LoadPlan, ...]) -> d
             }
             for plan in plans
         ],
-    }
-
-
-def _nights_as_dict(gate: NightlyGate) -> dict[str, Any]:
-    nights = gate.nights
-    return dataclasses.asdict(gate) | {
-        "nights": nights.nights,
-        "families": nights.families,
-        "false_alarm_one_night": nights.one_night,
-        "false_alarm_any_night": nights.any_night,
-        "false_alarm_twice_running": nights.twice_running,
     }
