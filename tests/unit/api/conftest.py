@@ -1,5 +1,4 @@
 import pytest
-from markupsafe import Markup
 
 from meshtrial.report.figure import Figure
 
@@ -15,6 +14,5 @@ def studies(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def undrawn(monkeypatch):
     """A figure shows its words and numbers around an empty drawing, which tests of the figures look at."""
-    monkeypatch.setattr(Figure, "__post_init__", lambda figure: None)
-    monkeypatch.setattr(Figure, "drawing", Markup("<svg></svg>"))
+    monkeypatch.setattr(Figure, "__post_init__", lambda figure: object.__setattr__(figure, "svg", "<svg></svg>"))
     monkeypatch.setattr(Figure, "address", "data:,")
