@@ -116,7 +116,7 @@ class LoadFamilies:
 
     def _stopped(self, response: Response, values: Mapping[str, FloatArray]) -> dict[str, VerdictLabel]:
         """Return the treatments whose contrasts are not tested, with their verdict."""
-        stopped = {treatment: VerdictLabel(word) for treatment, word in self.inclusion.excluded.items()}
+        stopped = dict(self.inclusion.excluded)
         for treatment, own in values.items():
             # A treatment without this response (too few requests for its quantile), or with failed runs only, must not
             # exclude the blocks of others. If a capacity search met the generator's limit in some blocks, nothing is

@@ -23,6 +23,7 @@ from meshtrial.lazy import pl
 from meshtrial.records.columns import RESPONSES, frame_of, run_columns
 from meshtrial.records.schema import RATE_GATES, RunRecord
 from meshtrial.typed import shortened
+from meshtrial.vocabulary import VerdictLabel
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Inclusion:
         tuple[int, str], RunRecord
     ]  # by block and treatment: the first attempt that is a result, otherwise the last
     blocks: tuple[int, ...]  # blocks in which every treatment that is not excluded has a result
-    excluded: Mapping[str, str]  # treatment to `saturated` or `invalid`
+    excluded: Mapping[str, VerdictLabel]  # treatment to `saturated` or `invalid`
     excluded_blocks: Mapping[int, tuple[RunRecord, ...]]  # block to the failed runs that excluded it
     unfinished: tuple[int, ...]  # planned blocks whose runs are not complete
 
@@ -49,12 +50,12 @@ def include(plan: Plan, records: Iterable[RunRecord], load: str) -> Inclusion:
     treatments = [t.name for t in plan.study.treatments]
     planned = sorted({run.repetition for run in plan.runs if run.load == load})
     finished = [block for block in planned if all((block, treatment) in chosen for treatment in treatments)]
-    excluded: dict[str, str] = {}
+    excluded: dict[str, VerdictLabel] = {}
     for treatment in treatments:
         failed = [chosen[block, treatment] for block in finished if not chosen[block, treatment].valid]
         if finished and 2 * len(failed) > len(finished):
             held_back = [run for run in failed if is_saturated(run)]
-            excluded[treatment] = "saturated" if 2 * len(held_back) > len(failed) else "invalid"
+            excluded[treatment] = VerdictLabel.SATURATED if 2 * len(held_back) > len(failed) else VerdictLabel.INVALID
     kept = [treatment for treatment in treatments if treatment not in excluded]
     bad = {block: tuple(run for name in kept if not is_result(plan, run := chosen[block, name])) for block in finished}
     excluded_blocks = {block: runs for block, runs in bad.items() if runs}
