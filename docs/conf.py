@@ -25,6 +25,7 @@ include_patterns = [
     *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSES.md", "data/README.md", "manifests/README.md"),
     *("docs/**.md", "notebooks/*.ipynb", "tests/*/README.md"),
 ]
+exclude_patterns = [".*"]  # .venv and caches are large, and without this Sphinx looks through all of their folders
 # The order of the pages, which the Markdown files themselves need not know.
 CONTENTS = {
     "Start": ["docs/README", "docs/tutorials/*", "docs/troubleshooting", "docs/glossary"],

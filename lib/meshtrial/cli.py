@@ -90,6 +90,8 @@ def parser(verb: str = "") -> argparse.ArgumentParser:
 def main(argv: Sequence[str], out: TextIO, err: TextIO) -> int:
     """Run one command and return its exit code; every expected failure is one line on ``err``."""
     paths.keep_state_inside()
+    # JupyterLab installs a grammar that jsonschema compiles at import for a second; no notebook has what it describes.
+    sys.modules.setdefault("rfc3987_syntax", cast(Any, None))
     if not argv:
         print(FIRST_STEPS, file=out)
         return 0

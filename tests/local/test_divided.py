@@ -6,6 +6,7 @@ import pytest
 from commandline import meshtrial
 from local.studies import SHORT, only, short
 
+from meshtrial.commands.run import begun
 from meshtrial.errors import Exit
 from meshtrial.inference import read_study
 from meshtrial.records.store import StudyStore
@@ -14,14 +15,16 @@ from meshtrial.run.trial import Trial
 
 def test_two_parts_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     given = SHORT | {"blocks": 3, "treatments": "none", "seed": 4711}
-    # One part by the command line, the other from Python; a repeated command finds its part complete.
+    # One part by the command line, the other from Python; `--resume` finds a part that is complete.
     monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path / "one"))
     code, out, err = meshtrial("run", "ambient_vs_no_mesh", *short(**given, part="1/2"), "--resume")
     assert code in (0, Exit.EXCLUDED), err
     monkeypatch.setenv("MESHTRIAL_DATA", str(tmp_path / "two"))
-    Trial("ambient_vs_no_mesh", given | {"part": "2/2"}).run(lambda _: None)
-    code, out, err = meshtrial("run", "ambient_vs_no_mesh", *short(**given, part="2/2"), "--resume")
-    assert "nothing to measure" in out, err
+    part = given | {"part": "2/2"}
+    Trial("ambient_vs_no_mesh", part).run(lambda _: None)
+    lines: list[str] = []
+    Trial("ambient_vs_no_mesh", part | begun("ambient_vs_no_mesh", part)).run(lines.append)
+    assert any("nothing to measure" in line for line in lines), lines
     folders = [only(tmp_path / machine, "ambient_vs_no_mesh/*") for machine in ("one", "two")]
     assert [StudyStore.open(folder).blocks for folder in folders] == [(1, 2), (3,)]
     assert [{run.repetition for run in read_study(StudyStore.open(f)).runs} for f in folders] == [{1, 2}, {3}]

@@ -1,7 +1,9 @@
 """Small studies and records for several tests, and the number of examples per property."""
 
+import gc
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -17,6 +19,7 @@ from meshtrial.records import listing, packed
 from meshtrial.records.dataset import StudyData
 from meshtrial.records.store import StudyStore
 
+sys.modules.setdefault("rfc3987_syntax", None)  # as `cli.main` does, before any test imports jsonschema
 pytest.register_assert_rewrite("refused", "waiting")  # so that it prints what it compared
 
 # The same examples every time, no deadline on a busy machine, no folder left behind. HYPOTHESIS_PROFILE=many, by hand:
@@ -26,6 +29,14 @@ settings.register_profile(
 )
 settings.register_profile("many", settings.get_profile("same"), derandomize=False, max_examples=10_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+
+gc.disable()  # modules and collected tests are no garbage
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage from now on, and only what the tests make."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,10 +30,14 @@ class LoadBlocks:
         runs = table.filter((pl.col("load") == load) & pl.col("included"))
         return cls(runs, tuple(sorted(runs["block"].unique()) if blocks is None else blocks))
 
+    @cached_property
+    def _by_response(self) -> dict[str, pl.DataFrame]:
+        return {rows["response"][0]: rows for rows in self.runs.partition_by("response")}
+
     def values(self, treatments: Sequence[str], response: str, column: str = "value") -> dict[str, FloatArray]:
         """Return one value per block for each treatment, or another column's; NaN for a missing one."""
-        rows = self.runs.filter(pl.col("response") == response).select("block", "treatment", column)
-        known = {(block, treatment): value for block, treatment, value in rows.iter_rows()}
+        rows = self._by_response.get(response, self.runs.clear())
+        known = dict(zip(zip(rows["block"], rows["treatment"], strict=True), rows[column], strict=True))
         return {t: np.array([known.get((b, t), math.nan) for b in self.blocks], dtype=float) for t in treatments}
 
     def ranked(self, treatments: Sequence[str], response: str) -> dict[str, FloatArray]:

@@ -16,6 +16,7 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -266,6 +267,16 @@ def places_differ(
 _ORDERS = 1999
 
 
+@lru_cache(maxsize=32)
+def _drawn_neighbours(blocks: int) -> NDArray[np.int64]:
+    """Return the neighbours in random orders as places (blocks - 1, orders) in a flattened table of all pairs.
+
+    They are the same for every study of this number of blocks, so that verdicts are reproducible.
+    """
+    orders = random_orders(blocks, _ORDERS)
+    return np.ascontiguousarray((blocks * orders[:, :-1] + orders[:, 1:]).T)
+
+
 def all_dependent(treatments: Sequence[ArrayLike], scale: Scale = "ratio") -> tuple[Warning, ...]:
     """Warn if neighbouring blocks are alike inside the treatments, all of them together.
 
@@ -286,11 +297,10 @@ def all_dependent(treatments: Sequence[ArrayLike], scale: Scale = "ratio") -> tu
     rest = rest[:, spread > 0] / spread[spread > 0]
     if rest.shape[1] < 3:
         return ()
-    orders = random_orders(blocks, _ORDERS)
     # The products of neighbours, summed over treatments, are taken from one table of all pairs of blocks.
     pairs = rest @ rest.T
     observed = float(pairs[np.arange(blocks - 1), np.arange(1, blocks)].sum())
-    drawn = pairs[orders[:, :-1], orders[:, 1:]].sum(axis=1)
+    drawn = pairs.take(_drawn_neighbours(blocks)).sum(axis=0)
     p = (1 + int((drawn >= observed - 1e-12).sum())) / (_ORDERS + 1)
     text = (
         f"treatments resemble their own last block (mean lag-1 {observed / rest.shape[1]:.2f}, p = {p:.2g}): they have "

@@ -299,8 +299,10 @@ class IntervalRows:
 def hodges_lehmann_rows(d: FloatArray, alpha: float = 0.05, *, atol: float = 0.0) -> IntervalRows:
     """Return the Hodges-Lehmann estimate and inverted interval of every row of finite differences (k, n)."""
     rows, n = d.shape
-    i, j = np.triu_indices(n)
-    averages = (d[:, i] + d[:, j]) / 2
+    i, j = _pairs(n)
+    averages = d.take(i, axis=1)
+    averages += d.take(j, axis=1)
+    averages /= 2
     averages.sort(axis=1)
     count = averages.shape[1]
     estimate = (averages[:, (count - 1) // 2] + averages[:, count // 2]) / 2

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from math import comb
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from meshtrial.stats.ranktests import FloatArray, random_orders
+from meshtrial.stats.ranktests import FloatArray, IntArray, random_orders
 
 PERMUTATIONS = 4_999
 LEAST_LEVEL = 2  # studies of one level
@@ -64,22 +65,30 @@ def _splits(values: FloatArray, start: int, tests: int, alpha: float) -> list[tu
     """Return index and corrected p-value of each change, searching both sides of a change at half the level."""
     if len(values) < 2 * LEAST_LEVEL or np.ptp(values) == 0:
         return []
-    orders = np.vstack([np.arange(len(values)), random_orders(len(values), PERMUTATIONS)])
-    by_split = _squared_sums(values[orders])
-    largest = by_split.max(axis=1)
+    centred = values - values.mean()
+    by_split = _squared_sums(centred[None])[0]
     # Sums of the same values in another order may differ in their last digits.
-    p = min(1.0, tests * float((largest >= largest[0] * (1 - 1e-9)).mean()))
-    if p > alpha:
-        return []
-    at = int(by_split[0].argmax()) + LEAST_LEVEL
+    observed, reached = by_split.max() * (1 - 1e-9), 1
+    for orders in _orders(len(values)):
+        reached += int((_squared_sums(centred[orders]).max(axis=1) >= observed).sum())
+        p = min(1.0, tests * (reached / (PERMUTATIONS + 1)))
+        if p > alpha:  # whatever the other orders show
+            return []
+    at = int(by_split.argmax()) + LEAST_LEVEL
     before = _splits(values[:at], start, 2 * tests, alpha)
     return [*before, (start + at, p), *_splits(values[at:], start + at, 2 * tests, alpha)]
 
 
-def _squared_sums(series: FloatArray) -> FloatArray:
-    """Return the squared standardised sum before every split (rows, splits) of series (rows, studies)."""
-    n = series.shape[1]
+def _squared_sums(centred: FloatArray) -> FloatArray:
+    """Return the squared standardised sum before every split (rows, splits) of series (rows, studies) of mean zero."""
+    n = centred.shape[1]
     sizes = np.arange(LEAST_LEVEL, n - LEAST_LEVEL + 1)
-    sums = np.cumsum(series - series.mean(axis=1, keepdims=True), axis=1)[:, sizes - 1]
+    sums = np.cumsum(centred, axis=1)[:, sizes - 1]
     squared: FloatArray = sums**2 / (sizes * (n - sizes))
     return squared
+
+
+@cache
+def _orders(n: int) -> list[IntArray]:
+    """Return random orders in ten parts (permutations, n)."""
+    return np.array_split(random_orders(n, PERMUTATIONS), 10)

@@ -52,14 +52,17 @@ def _flips(n: int) -> NDArray[np.int8]:
 
 
 def _flipped(signs: NDArray[np.int8], rows: FloatArray) -> FloatArray:
-    """Return the absolute sums (s, m) of rows (m, n) under all patterns of signs (s, n).
+    """Return the absolute sums (m, s) of rows (m, n) under all patterns of signs (s, n).
 
     The patterns are processed in parts: OpenBLAS uses one thread for products of up to 2^18 multiplications. Its
     threads spin while they wait, so beside other programs a larger product costs up to a hundred times its own CPU
     time.
     """
-    parts = np.array_split(signs, max(1, signs.size * len(rows) // 2**17))
-    return np.concatenate([np.abs(part.astype(np.float64) @ rows.T) for part in parts])
+    sums = np.empty((len(rows), len(signs)))
+    step = max(1, 2**17 // rows.size)
+    for part in (slice(start, start + step) for start in range(0, len(signs), step)):
+        np.matmul(rows, signs[part].T.astype(np.float64), out=sums[:, part])
+    return np.abs(sums, out=sums)
 
 
 def _signed_ranks(d: FloatArray, atol: float) -> FloatArray:
@@ -90,18 +93,51 @@ def step_down_max_t(differences: Sequence[FloatArray], atol: Sequence[float]) ->
     far = _FAR * np.abs(d, where=np.isfinite(d), out=np.zeros_like(d)).max(axis=1, keepdims=True)
     d = np.clip(d, -far, far, where=far > 0, out=np.sign(d))
     ranks = np.stack([_signed_ranks(row, tied) for row, tied in zip(d, atol, strict=True)])
-    spread, length = (np.sqrt((table**2).sum(axis=1)) for table in (ranks, d))
+    (adjusted,) = _max_t(ranks[None], d[None])
+    return np.asarray(adjusted)
+
+
+def step_down_max_t_rows(d: FloatArray) -> FloatArray:
+    """Return the adjusted p-values (studies, contrasts) of finite differences (studies, contrasts, blocks).
+
+    Only equal values are tied.
+    """
+    studies, contrasts, n = d.shape
+    size = np.abs(d)
+    order = size.argsort(axis=2)
+    ranks = np.empty_like(d)
+    np.put_along_axis(ranks, order, 2.0 * np.arange(1, n + 1)[None, None], axis=2)
+    ranks *= np.sign(d)
+    size = np.take_along_axis(size, order, axis=2)
+    for place in zip(*np.nonzero((size[:, :, 0] == 0) | (np.diff(size) == 0).any(axis=2)), strict=True):
+        ranks[place] = _signed_ranks(d[place], 0.0)
+    # As many at a time as keep the statistics of all patterns in a processor's cache.
+    starts = range(0, studies, max(1, 2**16 // (contrasts * len(_flips(n)))))
+    parts = [slice(start, start + starts.step) for start in starts]
+    return np.concatenate([_max_t(ranks[part], d[part]) for part in parts])
+
+
+def _max_t(ranks: FloatArray, d: FloatArray) -> FloatArray:
+    """Return adjusted p-values (studies, contrasts) of signed ranks and differences (studies, contrasts, blocks)."""
+    signs = _flips(d.shape[2])
+
+    def flipped(table: FloatArray, length: FloatArray) -> FloatArray:
+        rows = table / np.where(length > 0, length, 1.0)
+        return _flipped(signs, rows.reshape(-1, d.shape[2])).reshape(*d.shape[:2], len(signs))
+
+    spread, length = (np.sqrt((table**2).sum(axis=2, keepdims=True)) for table in (ranks, d))
     # Rank sums differ by 2 or more, so the smaller amount added here only breaks ties.
-    tie = 0.5 / (spread.max(initial=1.0) * math.sqrt(d.shape[1]))
-    signs = _flips(d.shape[1])
-    flipped = _flipped(signs, ranks / np.where(spread > 0, spread, 1.0)[:, None])
-    flipped += tie * _flipped(signs, d / np.where(length > 0, length, 1.0)[:, None])
-    observed = flipped[0].copy()
-    order = np.argsort(-observed, kind="stable")
-    # For every pattern, the largest statistic among this contrast and those after it.
-    largest = np.maximum.accumulate(flipped[:, order[::-1]], axis=1)[:, ::-1]
-    adjusted = np.empty(len(d))
-    adjusted[order] = np.maximum.accumulate((largest >= observed[order] - 1e-12).mean(axis=0))
+    tie = 0.5 / (spread.max(axis=1, keepdims=True, initial=1.0) * math.sqrt(d.shape[2]))
+    statistics = flipped(ranks, spread) + tie * flipped(d, length)
+    order = np.argsort(-statistics[:, :, 0], axis=1, kind="stable")
+    largest = statistics[np.arange(len(d))[:, None], order[:, ::-1]]
+    observed = largest[:, :, :1].copy()
+    # For every pattern, the largest statistic among this contrast and those after it; `accumulate` is far slower here.
+    for k in range(1, d.shape[1]):
+        np.maximum(largest[:, k], largest[:, k - 1], out=largest[:, k])
+    reached = (largest >= observed - 1e-12).mean(axis=2)
+    adjusted = np.empty(d.shape[:2])
+    np.put_along_axis(adjusted, order, np.maximum.accumulate(reached[:, ::-1], axis=1), axis=1)
     return adjusted
 
 

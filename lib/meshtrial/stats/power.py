@@ -52,14 +52,19 @@ def _detectable(level: float, power: float, reach: float) -> FloatArray:
     reached = np.where((reached == 0) & (0.5**blocks <= reach), level, reached)
     n, at = blocks * EFFICIENCY, np.where(reached > 0, reached, 0.5)
     critical = -special.stdtrit(n - 1, at)
-    # Twice the critical value is nearly always found, and keeps the noncentral t in its accurate range.
-    low, high = np.zeros_like(n), (2 * critical + 5) / np.sqrt(n)
-    for _ in range(50):
-        middle = (low + high) / 2
-        enough = 1 - special.nctdtr(n - 1, middle * np.sqrt(n), critical) >= power
-        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+
+    def excess(shift: FloatArray) -> FloatArray:
+        return np.asarray(special.ndtri(1 - special.nctdtr(n - 1, shift, critical)) - special.ndtri(power))
+
+    # As a normal quantile, power is nearly a straight line in the shift, so eight secants reach its last digits.
+    before, shift = critical + special.ndtri(power), critical + special.ndtri(power) + 0.1
+    excess_before = excess(before)
+    for _ in range(8):
+        excess_now = excess(shift)
+        rise = np.where(excess_now == excess_before, math.inf, excess_now - excess_before)
+        before, shift, excess_before = shift, shift - excess_now * (shift - before) / rise, excess_now
     all_on_one_side = np.where(reached <= 0.5**blocks, special.ndtri(power ** (1 / blocks)), 0.0)
-    effects = np.where(reached > 0, np.maximum(high, all_on_one_side), math.inf)
+    effects = np.where(reached > 0, np.maximum(shift / np.sqrt(n), all_on_one_side), math.inf)
     # The level of one block more may be hardly smaller; an effect that fewer blocks find remains found.
     table: FloatArray = np.concatenate((np.full(_FEWEST, math.inf), np.minimum.accumulate(effects)))
     return table

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from scipy.stats import rankdata
 from statsmodels.stats.multitest import multipletests
 
-from meshtrial.stats.multiplicity import benjamini_hochberg, holm, smallest_n, smallest_n_unpaired, step_down_max_t
+from meshtrial.stats.multiplicity import (
+    benjamini_hochberg,
+    holm,
+    smallest_n,
+    smallest_n_unpaired,
+    step_down_max_t,
+    step_down_max_t_rows,
+)
 from meshtrial.stats.ranktests import signed_rank_p
 
 p_lists = st.lists(st.floats(0, 1), min_size=1, max_size=12)
@@ -73,6 +80,13 @@ def test_max_t_with_zeros_and_ties() -> None:
     # One contrast and no ties of rank sums by t: what the signed-rank test says, zeros dropped, midranks for ties.
     d = np.array([0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
     assert step_down_max_t([d], [0.0]).tolist() == [signed_rank_p(d)]
+
+
+def test_max_t_of_many_studies_is_that_of_each() -> None:
+    d = np.random.default_rng(4).normal(0.3, 1, (150, 3, 9))
+    d[::2] = d[::2].round(1)  # ties and zeros
+    each = [step_down_max_t(list(study), [0.0] * 3).tolist() for study in d]
+    assert step_down_max_t_rows(d).tolist() == each
 
 
 def test_max_t_of_many_blocks_draws_patterns_and_is_never_zero() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshtrial.stats.intervals import signed_rank_p_rows
-from meshtrial.stats.multiplicity import step_down_max_t
+from meshtrial.stats.multiplicity import step_down_max_t_rows
 from meshtrial.stats.ranktests import FloatArray
 from meshtrial.stats.simulate import Noise, run_places, simulate
 
@@ -95,8 +95,7 @@ def adjusted_p(values: FloatArray, pairs: Sequence[tuple[int, int]]) -> FloatArr
     if len(pairs) == 1:
         return own
     d = np.stack([values[:, :, a] - values[:, :, b] for a, b in pairs], axis=1)
-    ties = [0.0] * len(pairs)
-    return np.maximum(own, np.stack([step_down_max_t(list(study), ties) for study in d]))
+    return np.maximum(own, step_down_max_t_rows(d))
 
 
 ARMS = 5

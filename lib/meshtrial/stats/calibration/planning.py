@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -42,17 +42,17 @@ def stopping_rules(rng: np.random.Generator, repetitions: int) -> Iterator[Check
     independent = ("independent noise", rng.normal(0.0, 0.05, (repetitions, most, 2)))
     for name, values in (independent, *other_noises(most, repetitions, rng, arms=2)):
         d = values[:, :, 1] - values[:, :, 0]
-        for share in (0.55, 0.75, 0.95):
-            rule = Precision(share * float(np.median(_half_widths(hodges_lehmann_rows(d[:, :12], ALPHA)))))
+        usual = float(np.median(_half_widths(hodges_lehmann_rows(d[:, :12], ALPHA))))
+        rules = {share: Precision(share * usual) for share in (0.55, 0.75, 0.95)}
+        for (share, rule), held in zip(rules.items(), _held_where_they_stop([*rules.values()], d), strict=True):
             cell = f"target {share:g} of the usual half-width, n from {rule.n_min} to {rule.n_max}, {name}"
-            held = _held_where_it_stops(rule, d, None)
             yield check_row("stopping: coverage", cell, "at least", 1 - ALPHA - 0.01, held)
             if name == "ARMA(1,1)" and share == 0.75:
-                early = _held_where_it_stops(replace(rule, n_min=8, alpha=ALPHA), d, None)
+                (early,) = _held_where_they_stop([replace(rule, n_min=8, alpha=ALPHA)], d)
                 cell = f"precision from block 8 on at alpha {ALPHA:g}, {name}: intervals that miss"
                 yield check_row("5 negative control", cell, "more than", ALPHA, ~early)
     runs = np.exp(values)
-    held = _held_where_it_stops(Precision(0.06), runs[:, :, 1] - runs[:, :, 0], runs[:, :, 0])
+    (held,) = _held_where_they_stop([Precision(0.06)], runs[:, :, 1] - runs[:, :, 0], runs[:, :, 0])
     yield check_row("stopping: coverage", f"half-width 6%, differences, {name}", "at least", 1 - ALPHA - 0.01, held)
 
 
@@ -60,20 +60,26 @@ def _half_widths(intervals: IntervalRows) -> FloatArray:
     return (intervals.high - intervals.low) / 2
 
 
-def _held_where_it_stops(rule: Precision, d: FloatArray, baseline: FloatArray | None) -> NDArray[np.bool_]:
-    """Whether the interval includes zero when the rule stops, for log ratios, or for differences with a baseline."""
-    going, holds = np.ones(len(d), dtype=bool), np.zeros(len(d), dtype=bool)
-    for n in range(rule.n_min, rule.n_max + 1):
-        intervals = hodges_lehmann_rows(d[going, :n], rule.alpha)
-        half = _half_widths(intervals)
+def _held_where_they_stop(
+    rules: Sequence[Precision], d: FloatArray, baseline: FloatArray | None = None
+) -> NDArray[np.bool_]:
+    """Whether the interval includes zero (rules, studies) when rules that differ in their target stop.
+
+    `d` are log ratios, or differences with a baseline.
+    """
+    going, holds = np.ones((len(rules), len(d)), dtype=bool), np.zeros((len(rules), len(d)), dtype=bool)
+    for n in range(rules[0].n_min, rules[0].n_max + 1):
+        at = np.flatnonzero(going.any(axis=0))
+        intervals = hodges_lehmann_rows(d[at, :n], rules[0].alpha)
+        half, inside = _half_widths(intervals), intervals.holds(0.0)
         if baseline is None:
             widths = np.expm1(half)
         else:
-            widths = half / (np.median(baseline[going, :n], axis=1) + np.maximum(0, intervals.estimate))
-        stops = (widths <= rule.target) | (n == rule.n_max)
-        at = np.flatnonzero(going)[stops]
-        holds[at] = intervals.holds(0.0)[stops]
-        going[at] = False
+            widths = half / (np.median(baseline[at, :n], axis=1) + np.maximum(0, intervals.estimate))
+        for rule, still, held in zip(rules, going, holds, strict=True):
+            stops = still[at] & ((widths <= rule.target) | (n == rule.n_max))
+            held[at[stops]] = inside[stops]
+            still[at[stops]] = False
     return holds
 
 
