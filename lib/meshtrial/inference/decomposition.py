@@ -1,7 +1,5 @@
 """Parts that were measured separately: their sum within each block, compared with the measured whole."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, field
 
 import numpy as np

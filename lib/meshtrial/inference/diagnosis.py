@@ -1,7 +1,5 @@
 """Warnings about a family's data: drift, position, carry-over, warm-up, modes, coarse values, mixed versions."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ A constant cost is best quoted as an amount and a proportional one as a ratio. T
 neither side of a contrast, because the noise of its own sides would make the two depend on each other.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -4,8 +4,6 @@ Values keep the units in which they are stored (SI base units); a column names t
 and marked; nothing is rounded.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

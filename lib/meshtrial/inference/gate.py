@@ -12,8 +12,6 @@ Limit: every primary response at every load is a family with an error rate of it
 `ending` says whether a study gave a verdict at all, and which runs were excluded from its verdicts.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """What the instrument detects: injected delays of known size, no delay at all, and more load generators."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any

@@ -10,8 +10,6 @@ envelope of straight lines, parabolas and power laws, and beyond twice the large
 has a fixed number of nodes, so the cost of what runs once per node (agents, node proxies) is in the fixed part.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

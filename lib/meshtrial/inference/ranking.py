@@ -6,8 +6,6 @@ Romano, Shaikh & Wilhelm, Review of Economic Studies 91, 2024, section 3; Klein,
 69, 2020. Pairs that are not significant leave ranks open; they never make two treatments equal.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from meshtrial.design.responses import REGISTRY, Response

@@ -5,8 +5,6 @@ study's verdict. It is the same inference on the same runs, every row names what
 written.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -9,8 +9,6 @@ requests wait for a CPU that a larger machine would have. Rates and latencies ar
 pushed and, less surely, CPU per request are still the mesh's.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace

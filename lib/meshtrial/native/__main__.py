@@ -1,7 +1,5 @@
 """The command line ``python -m meshtrial.native``, which set-up calls."""
 
-from __future__ import annotations
-
 import platform
 import sys
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 The library in C, which makes hundreds of sidecars start sooner, is optional, and so is a C compiler.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import importlib.metadata

@@ -4,8 +4,6 @@ A study must not depend on a program that happens to be on PATH. So the pinned b
 is only a fallback, checked by asking the program for its version.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import re

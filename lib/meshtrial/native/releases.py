@@ -4,8 +4,6 @@
 name alone: its program must also say that it is an unmodified build of that version.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import tempfile

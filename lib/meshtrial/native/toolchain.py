@@ -4,8 +4,6 @@ The toolchain from PyPI takes 260 MB and its caches as much again, so it is remo
 ``MESHTRIAL_KEEP_GO`` keeps it in ``.build/go`` with its caches, which speeds up the next build; `make test` sets it.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -5,8 +5,6 @@ block, so that intervals carry the noise of blocks, and from three equal studies
 a number of connections outside of the measured ones gives an envelope or no number, never an extrapolated one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ if the prediction's interval contains it. That interval has the model's own erro
 systems alone, so that no system decides about itself.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import statistics

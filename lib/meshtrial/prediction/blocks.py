@@ -8,8 +8,6 @@ A sidecar belongs to the caller or to the callee by its component's name. Every 
 ztunnel, is a proxy of a node: half of what it uses per request is the caller's node's and half the callee's.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections import Counter
 from collections.abc import Iterable, Sequence

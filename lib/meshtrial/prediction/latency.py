@@ -8,8 +8,6 @@ Assumptions: hops are independent of each other, and what a service does itself 
 treatment.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce

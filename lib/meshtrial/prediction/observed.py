@@ -6,8 +6,6 @@ it is a note for the person who completes the file. Labels: https://istio.io/lat
 https://linkerd.io/2/reference/proxy-metrics/.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence

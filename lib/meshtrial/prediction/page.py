@@ -1,7 +1,5 @@
 """Predictions as tables and a figure, for a terminal, a notebook and a page."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

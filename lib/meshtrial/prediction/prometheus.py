@@ -3,8 +3,6 @@
 Every failure is one line. A bearer token is sent to the given address only, never along with a redirection.
 """
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import ssl

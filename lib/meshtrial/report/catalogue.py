@@ -4,8 +4,6 @@ Each run writes a small JSON file, its entry, beside its HTML. The catalogue rea
 is missing or broken is listed with the reason. The index, `meshtrial open` and the site read the catalogue.
 """
 
-from __future__ import annotations
-
 import datetime
 import json
 import os

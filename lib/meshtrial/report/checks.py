@@ -5,8 +5,6 @@ Templates lay checks out for pages and terminals. Every warning of a primary con
 check; a warning that belongs to no check is listed with the limits. Checks change no verdict.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import Counter

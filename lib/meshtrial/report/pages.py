@@ -5,8 +5,6 @@ removes what does not scroll from the tab order; it fetches nothing. A page is c
 script comes from data, so a name in a record cannot become code.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

@@ -4,8 +4,6 @@ Colour never carries meaning alone. Neighbouring hues can be distinguished with 
 and each has a light and a dark value with a contrast of at least 3:1 against its background.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -9,8 +9,6 @@ was measured beside its baseline, whereas a level also moves with the machine. T
 machine does without a change. Names do not depend on verdicts, so that a series continues.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

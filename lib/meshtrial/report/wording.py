@@ -5,8 +5,6 @@ Numbers get significant digits, a separator of thousands, a unit on the same lin
 is inconclusive, and equivalence always names its margin.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Sequence
 

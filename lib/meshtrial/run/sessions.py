@@ -4,8 +4,6 @@ A session is one sample of what a machine or cluster is like for a while. The pl
 session and how long the gaps are, so any process can tell from the records which session is due, and when.
 """
 
-from __future__ import annotations
-
 import datetime
 import time
 from collections.abc import Callable, Iterable

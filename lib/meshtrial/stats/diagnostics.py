@@ -10,8 +10,6 @@ the machine more than its baseline. All p-values are large-sample approximations
 warnings.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence

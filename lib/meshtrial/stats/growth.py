@@ -14,8 +14,6 @@ mostly none (8 blocks, nine curves, noise 1 and 3 %), except for an exponential 
 at 6 blocks and 93 % at 10 (simulated).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace

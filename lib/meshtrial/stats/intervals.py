@@ -24,8 +24,6 @@ For calibration there is a version for many samples at once. Rows without ties a
 scalar functions, so that a row's result does not depend on the other rows.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace

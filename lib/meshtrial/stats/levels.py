@@ -10,8 +10,6 @@ Limit: the test supposes that studies without a change are exchangeable. Days th
 rates. The means beside a change were chosen by looking, so their distance is somewhat too large.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache

@@ -5,8 +5,6 @@ each other. Max-T does not: flipping a block's sign flips it in all contrasts. `
 a family needs, before the first run.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import lru_cache

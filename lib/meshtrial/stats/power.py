@@ -11,8 +11,6 @@ Variation between deployments is not visible within one. Slices are nested in th
 (Kalibera & Jones 2013, sections 4 and 6).
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Sequence

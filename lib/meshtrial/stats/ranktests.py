@@ -12,8 +12,6 @@ Null distributions come from dynamic programming. Ranks are doubled, so that mid
 probabilities: up to 53 observations they are exact in binary floating point, beyond that rounding is below 1e-12.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from functools import lru_cache

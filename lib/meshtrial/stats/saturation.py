@@ -5,8 +5,6 @@ Repeats give an interval for the median capacity by the sign test, which assumes
 brackets' lower ends to their upper ends and so includes the step between rates.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

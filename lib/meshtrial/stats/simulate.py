@@ -5,8 +5,6 @@ heavy-tailed (t3) noise of its own, and now and then a positive shock. The size 
 shocks (exponential, mean 0.25) were chosen so that the power at ten blocks is about .62 for +10 % and .89 for +20 %.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Literal

@@ -9,8 +9,6 @@
 Looking after every block from 6 to 12 and stopping at the first p <= .05 gives 11 % false positives (simulated).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field

@@ -7,8 +7,6 @@ other contrasts `unstable` (`NoiseFloor.noise_exceeds_margin`). A contrast whose
 keeps its verdict: a threefold latency stays `slower` when baseline and twin differ by 12 %.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

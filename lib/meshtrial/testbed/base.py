@@ -6,8 +6,6 @@ One run is: ``make_ready`` for concurrent deployments, ``deploy`` (a fresh appli
 time is loaded, and the others are kept warm.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path

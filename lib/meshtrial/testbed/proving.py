@@ -4,8 +4,6 @@ Each request is traced by its own random draw, so the number of spans is binomia
 sends the requests in its own way.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ The format is recognised by the contents of a file, never by its name. A file is
 refused with their number and the lines in which they begin.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

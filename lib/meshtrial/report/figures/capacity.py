@@ -4,8 +4,6 @@ At one rate, treatments run at different shares of their capacity, which is part
 same share they compare as they do for users who size a mesh to its load.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

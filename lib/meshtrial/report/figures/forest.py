@@ -5,8 +5,6 @@ loads and baselines are panels below one another. The verdicts in words are in t
 of treatments are a matrix.
 """
 
-from __future__ import annotations
-
 import math
 import textwrap
 from collections.abc import Callable, Sequence

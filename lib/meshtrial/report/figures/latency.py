@@ -6,8 +6,6 @@ as such and shown beside the typical run's. The band around a tail is over runs 
 interval for the median run's share of slower requests.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ block differences in this study. The curve shows the effect that is detected wit
 in its family. It applies to the same machine and load, and is no statement about this study's own verdicts.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

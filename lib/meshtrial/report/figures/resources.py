@@ -1,7 +1,5 @@
 """CPU and memory by part of the system: the mesh's use, separate from the app's and the load generator's."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import polars as pl

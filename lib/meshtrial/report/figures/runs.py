@@ -1,7 +1,5 @@
 """Every run: as a dot by block, and by time and position, to show whether the machine was stable."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

@@ -4,8 +4,6 @@ A study of one size is drawn by the unused services, connections or bytes that i
 the measured sizes and dashed beyond them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 

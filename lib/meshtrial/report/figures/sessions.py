@@ -1,7 +1,5 @@
 """How much a result changes: an effect in each session of a study, and over the studies of one question."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any

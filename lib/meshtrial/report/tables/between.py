@@ -1,7 +1,5 @@
 """Several studies of one question: each study's estimate, the differences between studies, and the effect over days."""
 
-from __future__ import annotations
-
 import datetime
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Whether the instrument is right: simulated studies, this machine's own A/A tests, and more load generators."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from meshtrial import stats

@@ -5,8 +5,6 @@ not: it hardly depends on the rate, so memory per 1000 requests per second falls
 medians over runs; the verdicts on the same numbers are in the verdict tables.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from statistics import median

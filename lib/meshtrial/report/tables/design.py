@@ -1,7 +1,5 @@
 """The plan in words: order, margins, checks, how verdicts are reached, and what this number of blocks can show."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from meshtrial import stats

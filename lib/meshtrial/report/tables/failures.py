@@ -1,7 +1,5 @@
 """Failed requests by kind: in all runs, around restarts, and during changes under load."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -3,8 +3,6 @@
 The headline of a study that scales out gives the cost of more endpoints, with its interval over blocks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

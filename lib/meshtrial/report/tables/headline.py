@@ -4,8 +4,6 @@ A sentence has the words of the verdict table only. It is a list of lines: its o
 module selects verdicts and numbers; ``templates/sentences.j2`` words them.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

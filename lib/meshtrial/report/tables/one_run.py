@@ -1,7 +1,5 @@
 """One run in detail: its identity and responses, its checks, the use of its components, and its logs."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from meshtrial.errors import RecordError, UsageError

@@ -4,8 +4,6 @@ A study is cited by its title, date, the digests of plan and verdicts, and the s
 measured it, so the citation has no author of the study. CITATION.cff, which the wheel contains, describes the software.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

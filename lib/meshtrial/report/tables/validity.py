@@ -1,7 +1,5 @@
 """The runs behind the checks of a report's first screen: places, every check of every attempt, and failures."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping

@@ -5,8 +5,6 @@ outputs that show it. An output that shows it differently has a function of its 
 has no room for one, a terminal has a hundred columns.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -5,8 +5,6 @@ allowing three Monte-Carlo standard errors. Check 5 is the negative control: the
 the checks prove nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the simulated checks share: their results, the simulated families, and the corrections of the shipped tests."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Errors, coverage and power of contrasts and their families."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from itertools import product

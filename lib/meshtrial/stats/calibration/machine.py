@@ -1,7 +1,5 @@
 """Machines that violate an assumption, and how often the diagnostics detect it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

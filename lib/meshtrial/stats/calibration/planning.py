@@ -1,7 +1,5 @@
 """Rules of stopping, promised numbers of blocks, and gates."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Several sessions, their prediction and their unit, and series of studies."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from itertools import product

@@ -1,7 +1,5 @@
 """The applications behind the data plane: their commands, request paths, protocols and versions."""
 
-from __future__ import annotations
-
 import functools
 import shutil
 import subprocess

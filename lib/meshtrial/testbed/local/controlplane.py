@@ -3,8 +3,6 @@
 It configures the sidecars of the three tiers and of ``xds`` over gRPC, so that the cost of configuration is measured.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Mapping

@@ -5,8 +5,6 @@ proofs. This module holds the simple ones: none, a relay with a known delay, two
 each.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

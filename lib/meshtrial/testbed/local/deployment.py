@@ -1,7 +1,5 @@
 """One fresh deployment on this machine: its specification, the started data plane, its proofs and its load."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Every process of a local treatment is started here, singly or as a batch of hund
 plane (:mod:`meshtrial.testbed.local.dataplanes`) decides which processes these are.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools

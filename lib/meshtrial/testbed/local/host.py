@@ -7,8 +7,6 @@ stack are, and how fragmented memory is. A plan may also keep the cores awake
 (https://docs.kernel.org/power/pm_qos_interface.html).
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import mmap

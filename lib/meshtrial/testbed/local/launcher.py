@@ -13,8 +13,6 @@ With a fork server (``lib/native/forkserver``) the children, which must all run 
 process after its static initialisation. Without one, or if the program does not load it, each child starts by itself.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

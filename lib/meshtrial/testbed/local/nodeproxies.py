@@ -1,7 +1,5 @@
 """Two node proxies, as in ambient meshes: TCP in, HTTP/2 CONNECT over mutual TLS between them, TCP out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from meshtrial.envoy import bootstrap as envoy

@@ -3,8 +3,6 @@
 A proof tests the effect (a refused request, a counter that grew), never the configuration that should cause it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

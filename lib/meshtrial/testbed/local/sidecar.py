@@ -6,8 +6,6 @@ a third Envoy that answers 200 to every export. So the cost of the treatment is 
 own CPU is not counted as the data plane's.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections import Counter

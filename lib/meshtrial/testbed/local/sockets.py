@@ -3,8 +3,6 @@
 This is read from the kernel's table, once for hundreds of addresses, so that no connection is opened to find out.
 """
 
-from __future__ import annotations
-
 import operator
 import socket
 from collections.abc import Iterable, Iterator

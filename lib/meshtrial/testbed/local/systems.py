@@ -8,8 +8,6 @@ machine carries all services, so they share CPUs that they would not share on a 
 because calls within a process need no wake-up, which is much of what a call costs without a mesh.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Mapping, Sequence

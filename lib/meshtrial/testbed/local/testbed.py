@@ -1,7 +1,5 @@
 """The local backend: real processes on this one Linux machine."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import os

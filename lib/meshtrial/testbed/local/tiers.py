@@ -9,8 +9,6 @@ they share CPUs that they would not share on a cluster. The replicas of a tier a
 application's share is smaller than with real replicas.
 """
 
-from __future__ import annotations
-
 import functools
 import secrets
 import socket

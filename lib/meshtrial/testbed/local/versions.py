@@ -8,8 +8,6 @@ where it is missing, ``sidecar@old`` and ``sidecar@slow``. A YAML file may hold
 - ``flags``: further command-line flags of every proxy.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field

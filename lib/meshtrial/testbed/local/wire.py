@@ -4,8 +4,6 @@ Each probe opens a new connection, because an open connection keeps the policy u
 a server refuses a client certificate only after the client's handshake is done, so every probe waits for an answer.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import socket

@@ -7,8 +7,6 @@ must find, or a change can be empty, of which it must find nothing. Limits: unli
 debounces changes nor checks them, so its times describe the instrument and Envoy, not a mesh.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from meshtrial.design.changes import CHANGES, SECOND_STATUS
