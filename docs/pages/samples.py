@@ -24,8 +24,12 @@ BESIDE = (
     "feature_impact-20261126T063935Z-1ae2e8f3",
 )
 DELAYED = "calibration-20261125T105420Z-88959172"
-# Key exchanges on new connections of two sidecars, and on connections that stay open
-EXCHANGED = ("feature_impact-20261128T145855Z-62be2a59", "feature_impact-20261128T214826Z-5236f35f")
+# Key exchanges on new connections of two sidecars, on connections that stay open, and on new ones of Istio's
+EXCHANGED = (
+    "feature_impact-20261128T145855Z-62be2a59",
+    "feature_impact-20261128T214826Z-5236f35f",
+    "feature_impact-20261129T004312Z-84595667",
+)
 # By heading: sessions, and later ones of a study of its own that these did not know
 SESSIONS = {
     "Six sessions, and three later ones": (

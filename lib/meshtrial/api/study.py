@@ -99,8 +99,8 @@ class RecordedStudy:
     ) -> RecordedStudy:
         """Analyse the same runs with another margin, error level or baseline, chosen after the fact.
 
-        The study's own verdicts do not change. Everything shown of the returned study is marked with what was
-        declared, and all its verdicts are exploratory. Each call starts from the declared analysis.
+        The study's own verdicts do not change. Tables and figures of the returned study name the declared choices, and
+        all its verdicts are exploratory. Each call starts from the declared analysis.
 
         Parameters
         ----------

@@ -56,7 +56,7 @@ _FROM_PROFILE = re.compile(r"; (0|empty)\b[^;(]*\bprofile\b[^;(]*")
 def add(command: argparse.ArgumentParser) -> None:
     """Declare the options."""
     option = command.add_argument
-    option("-h", "--help", action=_Help, help="show this help; with STUDY, its parameters and what they cannot answer")
+    option("-h", "--help", action=_Help, help="show this help; with STUDY, its parameters and the limits of its plan")
     option("study", metavar="STUDY", help="study to run, or a design of notebooks/designs")
     listed = textwrap.fill(", ".join(sorted(STUDIES)), 79, initial_indent="  ", subsequent_indent="  ")
     command.epilog = f"studies:\n{listed}\n\n{command.epilog}"

@@ -157,11 +157,11 @@ def _misplaced(store: StudyStore, records: Sequence[RunRecord], folders: Sequenc
     ]
     expected = {store.folder(record.run_id, record.attempt).name for record in records}
     others = [folder for folder in folders if folder.name not in expected]
-    return problems + [f"{folder}: holds a run that belongs into another folder" for folder in others]
+    return problems + [f"{folder}: holds a run that belongs in another folder" for folder in others]
 
 
 def _folder_of(path: Path) -> tuple[Path, list[str]]:
-    """Return the study's folder, for a report the one it was made from, and mismatches between report and records."""
+    """Return the folder of a study, or of a report's study, and mismatches between the report and its records."""
     if path.suffix != ".html":
         return path, []
     from meshtrial.report import report_seal, tables

@@ -105,7 +105,7 @@ def analyse(
 def _unreported(sample: Sample, metric: Response, sample_floor: float) -> str:
     """Return why a metric cannot be compared; empty if it can."""
     lacking = [run for run in sample.runs if metric.name not in run.responses]
-    # Of a table only incomplete blocks are excluded; of files, one without the response excludes the metric.
+    # A table loses only its incomplete blocks; one file without the response excludes the metric.
     if not lacking or (sample.paired and lacking[0].kind == "table" and len(lacking) < len(sample.runs)):
         return ""
     run = lacking[0]

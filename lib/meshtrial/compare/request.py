@@ -142,9 +142,9 @@ def margins_for(texts: Sequence[str], metrics: Sequence[Response]) -> Mapping[st
 def pair(by_treatment: Mapping[str, Sequence[Run]], how: str) -> tuple[dict[str, list[Run]], tuple[str, ...], str]:
     """Give every run a block. Return the treatments with their runs, the blocks in order, and a description.
 
-    ``order`` pairs the k-th runs, sorted by start if all files contain it, else as listed. ``label`` compares fortio's
-    ``Labels`` and ``name`` the names of files or folders, both without the name of the treatment. UsageError names a
-    run without counterpart, and runs with the same label or name.
+    ``order`` pairs the k-th runs, sorted by start if all files contain it, else as listed. With ``label``, fortio's
+    ``Labels`` are compared, with ``name`` the names of files or folders; both ignore the name of the treatment.
+    UsageError names a run without counterpart, and runs with the same label or name.
     """
     if how == "order":
         return _by_order(by_treatment)

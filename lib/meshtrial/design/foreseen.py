@@ -21,7 +21,7 @@ INSTEAD = "primary_instead"
 _LONGEST_S = 86400.0  # the largest duration_s
 # Fields of a load in which the requests themselves, and where they go, do not differ.
 _NO_PART_OF_REQUESTS = ("duration_s", "warmup_s", "after_s", "catchup", "timeout_s", "generators_vary")
-_MOST_LISTED = 3  # loads; of more only their number is given
+_MOST_LISTED = 3  # loads; if there are more, only their number is given
 
 
 @dataclass(frozen=True)

@@ -131,22 +131,22 @@ class Load:
 
     @property
     def asked_rps(self) -> float:
-        """Requests per second over all generators, of a ramp the highest; 0 where no rate is asked for."""
+        """Requests per second over all generators (the highest rate of a ramp); 0 if no rate is asked for."""
         return 0.0
 
     @property
     def mean_rps(self) -> float:
-        """Requests per second in the mean over the run; 0 where no rate is asked for."""
+        """Mean of the requests per second over the run; 0 if no rate is asked for."""
         return self.asked_rps
 
     @property
     def measured_s(self) -> float:
-        """Measured seconds of a run, over all its slices; of a search those of one step."""
+        """Measured seconds of a run, over all its slices; for a search, the seconds of one step."""
         return self.duration_s
 
     @property
     def parts(self) -> int:
-        """Calls of the generators in a run: the slices, the steps of a ramp, otherwise one."""
+        """Number of calls of the generators in a run: one per slice or step of a ramp, otherwise one."""
         return 1
 
     @property

@@ -281,9 +281,9 @@ _SHORT_NAME = re.compile(
 def find_response(name: str, unit: str = "") -> tuple[Response, float | None]:
     """Return a response by any of its names (``p50``, ``p99.9_ms``, ``mean``) and the factor from a value to SI units.
 
-    `unit` is the unit of the value; UsageError if that of a latency is not a time. An unknown name gives a stand-in of
-    kind ``level``. The factor is None for a latency without a unit, because seconds that are mistaken for milliseconds
-    would decide the verdict against an absolute margin without any sign of it.
+    `unit` is the unit of the value; UsageError if a latency has a unit that is not a time. An unknown name gives a
+    stand-in of kind ``level``. The factor is None for a latency without a unit, because seconds that are mistaken for
+    milliseconds would decide the verdict against an absolute margin without any sign of it.
     """
     if (current := current_responses(name.strip())) in REGISTRY:
         name = current

@@ -93,10 +93,11 @@ class Between:
     scale: stats.Scale
     effects: tuple[Effect, ...]
     against_first: tuple[stats.ContrastResult, ...]  # each further study against the first that has it
-    added: tuple[stats.ContrastResult, ...]  # of a ratio: the same comparison of differences, treatment minus baseline
+    # If the scale is the ratio, this and the other `added_` fields have the same for treatment minus baseline
+    added: tuple[stats.ContrastResult, ...]
     over_days: OverDays | None
-    added_over_days: OverDays | None = None  # of a ratio: the same for differences
-    added_effects: tuple[Effect, ...] = ()  # of a ratio: the same for differences
+    added_over_days: OverDays | None = None
+    added_effects: tuple[Effect, ...] = ()
 
     def word(self, result: stats.ContrastResult) -> str:
         """Return the result of the comparison with the first study in words."""

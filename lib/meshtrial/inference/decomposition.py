@@ -60,7 +60,8 @@ def decompose(data: StudyData, response: str) -> Decomposition:
     all_at_once = difference(chain.whole)
     remainder, margin, p_adds_up = all_at_once - added, study.margins.get(response), None
     if margin is not None:
-        # The margin of every block's own baseline; that of a median would be an estimate, which no exact test allows.
+        # The margin is relative to every block's own baseline: with an estimate, such as their median, the test would
+        # not be exact.
         size = np.maximum(margin.relative * np.abs(values[study.baseline.name]), margin.floor)
         p_adds_up = max(signed_rank_p(size - remainder, "greater"), signed_rank_p(size + remainder, "greater"))
     return Decomposition(

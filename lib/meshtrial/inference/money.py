@@ -35,7 +35,7 @@ _HOUR_S = 3600.0
 class Prices:
     """Prices per hour, in any currency."""
 
-    # Of one core and of one GiB of memory
+    # The price of one core, and of one GiB of memory
     core_hour: float
     gib_hour: float
 

@@ -247,7 +247,7 @@ def _split(data: StudyData, inclusion: Inclusion, plan: LoadPlan, ask: PlanReque
         return "fewer than 2 blocks have the response in every slice; lengthen the slices"
     # Use differences: effects shared by all deployments of a block cancel.
     within = stats.variance_components(apart).within / 2
-    # Blocks also remove their part of the variance between deployments, so this is the rest.
+    # Blocks remove a part of the variance between deployments; this is the part that remains.
     between = max(0.0, worst.sd**2 / 2 - within / spec.slices)
     parts = stats.VarianceComponents(between, within)
     inner_s = spec.call_s
@@ -303,7 +303,7 @@ class NightlyGate:
 
     nights: stats.Nights
     alpha: float  # error level of a family with which a series of nights has a false alarm in `FALSE_ALARMS` of cases
-    blocks: int  # that find the margin at this level
+    blocks: int  # number of blocks that find the margin at this level
     seconds: float  # per night, all loads together
 
 

@@ -53,7 +53,7 @@ class Axis:
     step_text: str = ""
 
     def loads(self, data: StudyData) -> list[Load]:
-        """Return the loads that differ in this alone: as many sizes as possible, of these the largest application."""
+        """Return loads that differ in this alone: with as many sizes as possible, then with the largest application."""
         alike: dict[Hashable, list[Load]] = defaultdict(list)
         for load in data.plan.study.loads:
             fixed = (getattr(load, one.name) for one in fields(load) if one.name not in self.free)

@@ -43,7 +43,7 @@ class LoadBlocks:
     def ranked(self, treatments: Sequence[str], response: str) -> dict[str, FloatArray]:
         """Return the values that verdicts use, in which a latency of a run that failed on its own is infinite.
 
-        So is the time of a change that never took effect; times of the run's other changes remain.
+        The time of a change that never took effect is infinite too; times of the run's other changes remain.
         """
         ranked = self.values(treatments, response)
         is_of_change = response.startswith("propagation_")

@@ -93,7 +93,7 @@ class FortioResult(LoadSettings):
     return_codes: Mapping[str, int] = field(default_factory=dict)
     addresses: Mapping[str, int] = field(default_factory=dict)
     connect_mean_s: float | None = None  # time to establish a TCP connection
-    # Of each stream that brought an event the seconds from its opening, before its connection, to the first event.
+    # For each stream that brought an event: seconds from before its connection was opened to its first event
     first_events_s: tuple[float, ...] = ()
 
     @property

@@ -39,7 +39,7 @@ from meshtrial.load.quantiles import COLUMNS
 from meshtrial.load.result import STREAMS, FortioResult
 
 MIN_LATE_S = 1e-3
-_JITTER = 1 / 9  # of an interval: a tenth of the wait, which is longer after a send that was moved forward
+_JITTER = 1 / 9  # share of an interval: a tenth of the wait, which is longer after a send that was moved forward
 # Requests processed at once, in whole connections, to limit the memory of intermediate results.
 TOGETHER = 1 << 20
 

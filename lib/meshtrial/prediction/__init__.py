@@ -50,7 +50,7 @@ class ServiceCost:
 
     cores: Estimate | None  # None if they cannot be predicted; `reason` says why
     reason: str = ""
-    share: float | None = None  # added over the application's own CPU, if the system file has it
+    share: float | None = None  # added CPU over the application's own, if the system file has the latter
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Options:
     # What each proxy requests of the scheduler: Istio's default is 0.1 cores and 0.125 GiB (istio/istio#17045)
     request_cores: float = 0.0
     request_gib: float = 0.0
-    nodes: int = 0  # that carry the system; if not given, node proxies are as many as in the studies
+    nodes: int = 0  # number that carry the system; 0: as many node proxies as in the studies
     # CPU per request of the studies' application on the target, at the highest measured rate. CPU is multiplied by its
     # ratio to that of the studies' baseline.
     app_cpu_us: float = 0.0
@@ -156,7 +156,7 @@ def predict_all(
     named = dict.fromkeys(one.name for data in records for one in data.plan.study.treatments if not one.twin)
     found = [name for name in named if name != baseline and any(building_blocks(d, name, baseline) for d in records)]
     if not found:
-        found = [next((name for name in named if name != baseline), baseline)]  # which is refused with the reason
+        found = [next((name for name in named if name != baseline), baseline)]  # `predict` refuses it with the reason
     return tuple(predict(system, records, name, baseline, options) for name in found)
 
 

@@ -71,7 +71,7 @@ class BuildingBlocks:
 
     @property
     def own_exponent(self) -> float:
-        """How much a proxy's own rate counts beside its machine's."""
+        """The exponent of a proxy's own rate in the rate at which its cost is read; see `OWN_EXPONENTS`."""
         return OWN_EXPONENTS[self.data.plan.study.backend]
 
     def latencies(self, rung: Rung) -> FloatArray | None:

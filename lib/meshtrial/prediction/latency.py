@@ -1,9 +1,9 @@
-"""Latency that a treatment adds to a path: quantiles of the sum over its calls, with the treatment less without.
+"""Latency that a treatment adds to a path: quantiles over all its calls with the treatment, less those without it.
 
 Every call has the distribution of a single hop in the studies: proxies, network and the study's application. Between
-two measured rates the latencies of equal probability are interpolated. Calls in sequence are added by convolution,
-those in parallel by the distribution of the largest, both on a grid, block by block. The caller's proxy sends
-requests that are made at once one after another, so the last of k waits for k - 1 times what the proxy takes for one.
+two measured rates the latencies of equal probability are interpolated. Calls in sequence are added by convolution;
+of parallel calls, the distribution of the slowest is taken; both on a grid, block by block. The caller's proxy sends
+simultaneous requests one after another, so the last of k waits for k - 1 times the proxy's time for one request.
 Assumptions: hops are independent of each other, and what a service does itself is the same with and without the
 treatment.
 """

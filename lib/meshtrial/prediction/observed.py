@@ -66,7 +66,7 @@ class Observed:
     """Calls of a window, by caller and callee, with all that its notes say is missing."""
 
     calls: tuple[Call, ...]
-    names: Mapping[Name, str]  # those in the calls, by service
+    names: Mapping[Name, str]  # by service, its name in the calls
     proxied: frozenset[Name]
     notes: tuple[str, ...]  # lines without a comment sign
 

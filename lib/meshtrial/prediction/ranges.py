@@ -24,8 +24,8 @@ FARTHEST = 2.0
 # test cluster 0.2 predicted one system with three meshes best of 0, 0.2, 0.35, 0.5, 0.65 and 0.8. Other systems tested
 # both (docs/explanation/results.md, "Predictions").
 OWN_EXPONENTS = {"local": 0.8, "kubernetes": 0.2}
-# The model's own errors: root mean square of measured over predicted amounts, less 1, of twenty generated systems with
-# sidecars on one machine (docs/explanation/results.md, "Predictions").
+# The model's own errors: the root mean square of (measured / predicted - 1) over twenty generated systems with sidecars
+# on one machine (docs/explanation/results.md, "Predictions").
 CPU_ERROR, LATENCY_ERROR = 0.11, 0.19
 _MANY = 1e9  # degrees of freedom, in place of infinitely many
 
@@ -72,9 +72,9 @@ def envelope(low: Estimate, high: Estimate) -> Estimate:
 class Weights:
     """For each proxy, how much each measured rate counts: (proxies, rates)."""
 
-    nearest: FloatArray  # linear between measured rates, and those of the nearest one outside of them
-    lowest: FloatArray  # of the least CPU per request that the proxy's rate allows; equal to `nearest` between
-    highest: FloatArray
+    nearest: FloatArray  # linear between measured rates; outside of them only the nearest rate counts
+    lowest: FloatArray  # for the least CPU per request that the proxy's rate allows; between rates equal to `nearest`
+    highest: FloatArray  # for the most
     is_inside: NDArray[np.bool_]  # (proxies,): whether the rate lies between measured ones
     is_too_high: NDArray[np.bool_]  # whether it is above `FARTHEST` times the highest, where nothing is predicted
 
@@ -85,8 +85,8 @@ def rate_weights(
     """Return the weights of ascending measured rates (k,) for proxies of rates (n,), linear in the rate's logarithm.
 
     A proxy whose machine is busier than its own rate makes it costs less per request, because cores sleep less and
-    caches stay warm. Its cost is read at the own rate to the power of ``own_exponent`` times ``machine_rps`` to the
-    rest, between the own rate and the highest measured one. ``machine_rps`` is 0 if it is not known.
+    caches stay warm. Its cost is read at ``rates ** own_exponent * machine_rps ** (1 - own_exponent)``, which is kept
+    between its own rate and the highest measured one. ``machine_rps`` is 0 if it is not known.
 
     Outside of the measured rates only this is assumed: CPU per request does not grow with the rate, and CPU per second
     does not shrink. Below the lowest rate, the CPU per request there is the least and the CPU per second there is the

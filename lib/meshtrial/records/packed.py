@@ -110,7 +110,7 @@ def files(folder: Path, without: Sequence[str] = ()) -> list[Path]:
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         inside = path.relative_to(folder).parts
         of_run = "/".join(inside[2:]) if inside[0] == "runs" else ""
-        half = any(part.startswith(TEMPORARY) for part in inside)  # of a run that a crash cut off
+        half = any(part.startswith(TEMPORARY) for part in inside)  # part of a run that a crash interrupted
         if inside not in ((NOTE,), (LOCK,), (HERE,)) and not half and not is_left_out(of_run, without):
             kept.append(path)
     return kept

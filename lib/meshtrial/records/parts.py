@@ -3,8 +3,8 @@
 A block is never divided, so the runs that are compared share a place, and differences between places cancel like other
 differences between blocks. The plan alone determines which blocks a place runs.
 
-``environment.json`` of a part has the key ``part``. That of a merged study has ``parts`` instead: the description of
-each place, with the blocks that were run there.
+``environment.json`` of a part has the key ``part``. In a merged study it has ``parts`` instead: a description of each
+place, with the blocks that were run there.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ class WithoutFolders(Preprocessor):
         parameters = [cell for cell in nb.cells if "injected-parameters" in _tags(cell)]
         sources = "\n".join(cell.source for cell in parameters)
         roots = {paths.studies_root(), paths.reports_root(), paths.CHECKOUT, Path.home()}
-        # A study keeps the last two folders of its path: the name of its kind, and its own.
+        # Paths of studies are cut to their last two folders, which name the kind of study and the study itself.
         roots |= {Path(folder).parent.parent for folder in _STUDY_DIR.findall(sources)}
         folders = {f"{root}/" for root in roots if root != root.parent}
         prefixes = sorted(folders | {*_FOLDERS.findall(_STUDY_DIR.sub("", sources))}, key=len, reverse=True)

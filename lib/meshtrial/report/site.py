@@ -1,10 +1,10 @@
 """Recorded studies as a static web site: a front page with verdicts as JSON and a feed, and one page per study.
 
 The address of a study's page follows from its name, the time of its first run and its plan's digest, so it never
-changes. Its folder also contains the published report, the data, the records, and a small JSON file with what the site
-knows of it. The list of studies is read from these files: publishing another study adds a page and removes none. The
-feed is RSS 2.0 (https://www.rssboard.org/rss-specification), one item per study. It contains no build time, so the same
-studies give the same bytes.
+changes. Its folder also contains the published report, the data, the records, and a small JSON file with the study's
+entry in the list. The list of studies is read from these files: publishing another study adds a page and removes none.
+The feed is RSS 2.0 (https://www.rssboard.org/rss-specification), one item per study. It contains no build time, so the
+same studies give the same bytes.
 """
 
 import datetime

@@ -45,7 +45,7 @@ from meshtrial.testbed.base import Deployment, Testbed
 # leaves no time to catch up.
 START, HIGHEST = 0.5, 1.5
 FACTOR, RESOLUTION = 1.4, 0.025
-CONFIDENCE = 0.95  # that a confirmed rate meets the objective
+CONFIDENCE = 0.95  # confidence with which a confirmed rate meets the objective
 CONFIRM_LENGTH = 2.0  # steps
 MOST_STEPS, MOST_CONFIRMING = 24, 6
 # fortio needs two requests per connection, or it silently uses fewer connections.

@@ -130,7 +130,7 @@ class _Sample:
     blocks: Sequence[Hashable] = ()  # labels of the values: blocks or sessions
     excluded: tuple[Hashable, ...] = ()
     sessions: Sequence[str] = ()
-    geometric: Mapping[str, FloatArray] | None = None  # of sessions: the means from which ratios are taken
+    geometric: Mapping[str, FloatArray] | None = None  # with sessions as the unit: the means whose ratios are taken
 
     @property
     def paired(self) -> bool:

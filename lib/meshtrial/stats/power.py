@@ -88,8 +88,8 @@ def detectable_effect(
     """Return the smallest standardised effect (mean/sd of the block differences) that n blocks find with `power`.
 
     Return None if n is below the exact test's floor, where no effect can be found. The level is alpha/m, Holm's first
-    step in a family of m contrasts. Corrected `jointly`, by max-T, at least as much is found, also with blocks that
-    cannot reach alpha/m.
+    step in a family of m contrasts. With the correction by max-T (`jointly`), smaller effects may be found too, also
+    with blocks that cannot reach alpha/m.
     """
     if n < smallest_n(1 if jointly else m, alpha):
         return None
@@ -155,7 +155,7 @@ class Nights:
     """
 
     nights: int
-    families: int  # of one night: a primary response at one load is one
+    families: int  # number in one night: one for each primary response at each load
     alpha: float  # error level of a family, both directions together
 
     @property

@@ -133,7 +133,7 @@ def signed_rank_p(d: FloatArray, alternative: Alternative = "two-sided", atol: f
     statistic, last = 0, -1.0
     for rank, value in enumerate(ordered, 1):
         size = abs(value)
-        if rank > 1 and not size - last > atol:  # of two infinite sizes the difference is nan
+        if rank > 1 and not size - last > atol:  # the difference of two infinite sizes is nan
             return _tied_p(np.array(ordered), alternative, atol)
         last = size
         if value > 0:

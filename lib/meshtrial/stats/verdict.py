@@ -27,7 +27,7 @@ class NoiseFloor:
     low: float
     upper: float
     p: float  # exact p-value of the A/A contrast
-    level: float = SHAKEN_P  # of its test: 1 %, or the smallest p-value that six or seven blocks can give
+    level: float = SHAKEN_P  # level of the A/A test: 1 %, or the smallest p-value of six or seven blocks
 
     def noise_exceeds_margin(self, margin: float | None) -> bool:
         """Whether the A/A contrast shows more noise than the margin allows (a ratio minus one, or in the unit).
@@ -90,7 +90,7 @@ def decide(
     dependent: bool = False,
     kind: str = "latency",  # of the response; chooses the words for the direction
     stopped: VerdictLabel | None = None,  # the verdict of an excluded treatment or baseline
-    stopped_side: str = "",  # which of them: `THE_BASELINE`, `BOTH`, or nothing for the treatment
+    stopped_side: str = "",  # side that stopped: `THE_BASELINE`, `BOTH`, or nothing for the treatment
 ) -> Verdict:
     """Apply the verdict table to one contrast."""
     if stopped is not None:

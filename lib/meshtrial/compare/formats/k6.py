@@ -1,7 +1,7 @@
 """k6: its summary (``--summary-export``, ``handleSummary``, the form with a version), or its samples (``--out json``).
 
-Times are in milliseconds. ``http_req_duration`` is sending, waiting and receiving, without connecting. Of a summary its
-part with ``expected_response:true`` is used, which excludes failed requests (internal/js/summary-wrapper.js,
+Times are in milliseconds. ``http_req_duration`` is sending, waiting and receiving, without connecting. Only the part
+of a summary with ``expected_response:true`` is used, which excludes failed requests (internal/js/summary-wrapper.js,
 internal/lib/summary and output/json of grafana/k6). A gRPC script has ``grpc_req_duration`` instead.
 Limits: a summary has the percentiles of ``--summary-trend-stats``, by default without p99; the versioned form
 (``--new-machine-readable-summary``) ends at p95. No form contains whether users or a rate were requested; dropped

@@ -133,7 +133,7 @@ def baseline_of(treatments: tuple[Treatment, ...]) -> Treatment:
 
 
 def stopping_of(text: str, blocks: int, alpha: float) -> stats.StoppingRule:
-    """Return the declared rule; ``precision`` runs at most these blocks, ``two-looks`` has its own number."""
+    """Return the declared rule. `blocks` is the limit of ``precision``; ``two-looks`` has fixed numbers of blocks."""
     if blocks < 2:
         raise UsageError(f"blocks = {blocks}: must be 2 or more, because a single block has no variance")
     rule, _, target = text.partition(":")
@@ -196,7 +196,7 @@ def study_of(
 ) -> Study:
     """Return a study from its own parts and the general settings.
 
-    ``restarts``: its treatments may have restarts; ``pairs``: it compares the treatments with each other as well.
+    ``restarts``: whether treatments may have restarts; ``pairs``: whether treatments are also compared with each other.
     """
     for treatment in treatments:
         if treatment.restart and not restarts:

@@ -34,7 +34,7 @@ class _Curve:
 
     row: VerdictRow
     unit: str
-    scale: float  # the factor from a stored effect to a drawn one
+    scale: float  # factor by which a stored effect is multiplied for the drawing
     effects: Mapping[int, float]
 
     @property

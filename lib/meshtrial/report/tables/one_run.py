@@ -9,7 +9,7 @@ from meshtrial.report import wording
 from meshtrial.report.markup import Cell, Column, Fragment, Table, badge, facts, join, paragraph, valued
 from meshtrial.report.tables.validity import gate_value
 
-LOG_BYTES = 40_000  # of a longer log only the end is shown
+LOG_BYTES = 40_000  # a longer log is shown from its end only
 
 
 def run_facts(data: StudyData, run_id: str, attempt: int = 1) -> Fragment:

@@ -120,7 +120,7 @@ _UNITS = {
 }
 _NODES = (
     "The nodes of a block were drawn at random, the same for all its treatments, so a faster node changes no contrast. "
-    "Medians over the blocks of each, without verdicts."
+    "Each number is the median over the blocks on those nodes; it has no verdict."
 )
 _MOST_NODES = 6
 
@@ -253,7 +253,7 @@ _IDENTITY = re.compile(r"(X-Forwarded-Client-Cert): .*?\bURI=([^;,\s]+).*", re.D
 
 
 def proofs(data: StudyData) -> Table:
-    """Tabulate checks by treatment: what was expected and observed; of a check that failed, only failures' values."""
+    """Tabulate checks by treatment with expected and observed values; if a check failed, only values of failures."""
     grouped: dict[tuple[str, str], list[Proof]] = defaultdict(list)
     for run in data.runs:
         for proof in run.proofs:

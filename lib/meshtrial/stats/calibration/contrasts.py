@@ -159,11 +159,11 @@ def negative_control(rng: np.random.Generator, repetitions: int) -> Iterator[Che
 
 
 def proportional(rng: np.random.Generator, repetitions: int) -> Iterator[CheckResult]:
-    """Which number holds beyond its session, for a cost in proportion to the level, and for a constant cost.
+    """Check which number is valid beyond its session, for a cost in proportion to the level and for a constant cost.
 
     The level wanders (AR 0.8, sd 8 %). The interval of the added amount misses the long-run value of a proportional
-    cost, and the interval of the ratio that of a constant cost. The long-run value is the pseudomedian of independent
-    blocks.
+    cost, and the interval of the ratio misses the long-run value of a constant cost. The long-run value is the
+    pseudomedian of independent blocks.
     """
     noise = Noise(tail_sd=0.02, shock_rate=0.0, drift=0.0)
     for times, blocks in product((2.0, 4.0), (10, 16)):

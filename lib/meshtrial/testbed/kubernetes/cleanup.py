@@ -90,8 +90,8 @@ def mesh_webhooks(cluster: Cluster, mesh: Mesh) -> tuple[str, ...]:
 def label_owned(cluster: Cluster, mesh: Mesh, owner: Owner, before: Mapping[str, Json]) -> None:
     """Label objects that appeared with a mesh and that Helm will not remove; a later cleaning finds them.
 
-    Helm removes what its release lists. What a hook or the control plane created stays, and a webhook without its
-    control plane stops every new pod of the cluster.
+    Helm removes only the objects that its release lists. Those that a hook or the control plane created stay, and a
+    webhook without its control plane blocks every new pod of the cluster.
     """
     body = {"metadata": {"labels": {OWNER: owner.id, STUDY: label(owner.study)}}}
     for path, item in _appeared(cluster, before).items():

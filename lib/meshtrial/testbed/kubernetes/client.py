@@ -160,10 +160,10 @@ class Cluster:
         return self.call(f"get {path}", lambda: self.request("GET", path, query, timeout=timeout), patience_s)
 
     def kubelet(self, node: str, path: str) -> str:
-        """Return a page of a kubelet (``/stats/summary``), by the API server where this account has ``nodes/proxy``.
+        """Return a page of a kubelet (``/stats/summary``), through the API server if this account has ``nodes/proxy``.
 
-        Otherwise the kubelet itself is asked, which takes ``nodes/metrics`` and ``nodes/stats``. With ``nodes/proxy``
-        an account can run commands in every pod of the cluster, so most accounts do not have it.
+        Otherwise the kubelet itself is asked; for that the account needs ``nodes/metrics`` and ``nodes/stats``. With
+        ``nodes/proxy`` an account can run commands in every pod of the cluster, so most accounts do not have it.
         """
         if self.kubelets is None:
             proxied = self.allowed("get", "nodes/proxy")

@@ -174,7 +174,7 @@ class KubernetesDeployment:
         return probing.Histogram()
 
     def grow(self, rendered: Rendered) -> None:
-        """Add replicas up to the number of another load, and wait until all of them serve."""
+        """Add replicas until there are as many as another load needs, and wait until all of them serve."""
         began, name = time.monotonic(), rendered.setup.namespace
         pushed = self._pushed()
         self.rendered = rendered
@@ -336,7 +336,7 @@ class KubernetesDeployment:
         return self.collected
 
     def collect_logs(self, folder: Path) -> None:
-        """Write the containers' logs, of a few pods per component; with a lost pod, all evidence too."""
+        """Write the logs of containers, for a few pods per component; if a pod was lost, write all evidence too."""
         folder.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(TestbedError):
             if self.invalid_reason():

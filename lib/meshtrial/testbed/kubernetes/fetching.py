@@ -48,9 +48,9 @@ _READER_S = 3600
 class RemoteStudy:
     """A study on the volume: digests of what is written once."""
 
-    plan: str = ""  # of the file; empty where it does not exist yet
+    plan: str = ""  # digest of the plan's file; empty if it does not exist yet
     environment: str = ""
-    runs: dict[str, str] = field(default_factory=dict)  # by folder of a complete run, that of its list of checksums
+    runs: dict[str, str] = field(default_factory=dict)  # by folder of a complete run: digest of its list of checksums
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ def volume_of(cluster: Cluster, namespace: str, job: str) -> Iterator[Volume]:
 
 
 def _pod_template(cluster: Cluster, namespace: str, name: str) -> tuple[str, Json]:
-    """Return the Job that may have a running pod, for a CronJob its active one, and the template of its pods."""
+    """Return the name of the Job (the active one of a CronJob) that may have a running pod, and its pod template."""
     batch = f"/apis/batch/v1/namespaces/{namespace}"
     with contextlib.suppress(NotFoundError):
         return name, cluster.get(f"{batch}/jobs/{name}")["spec"]["template"]

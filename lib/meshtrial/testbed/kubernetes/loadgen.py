@@ -45,7 +45,7 @@ wait
 """.strip()
 
 
-# A background load, also in a session of its own, until the next one; $@ is its command line, an empty one ends it.
+# A background load in a session of its own, which the next one replaces. $@ is its command line; an empty one ends it.
 _BACKGROUND = """
 b=/tools/busybox; PATH=/usr/bin:/usr/local/bin:/bin:/; export PATH; cd /results || exit 90
 [ ! -e trickle ] || $b kill -9 -$($b cat trickle) 2>/dev/null; $b rm -f trickle

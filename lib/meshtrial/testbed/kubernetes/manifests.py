@@ -5,7 +5,7 @@ replicas, resources, placement, labels, further containers) is changed here, on 
 
 A control plane creates a waypoint, a proxy with pods of its own, from a Gateway. A study changes those pods by an
 overlay: a ConfigMap that the Gateway names (``spec.infrastructure.parametersRef``) and that holds a part of a
-Deployment as text. The patches of Deployments are also made in that text.
+Deployment as text. The patches of Deployments are applied to that text too.
 """
 
 import copy

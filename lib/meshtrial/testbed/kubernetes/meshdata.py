@@ -124,7 +124,7 @@ class Bytes:
     """What differs where the generators send bytes (``protocol=tcp``), in which no proxy finds a request."""
 
     counters: tuple[Counter, ...] = ()  # replace its own; empty: a mesh keeps its counters, a feature has none
-    absent_counters: tuple[Counter, ...] = ()  # of a feature: for treatments without it
+    absent_counters: tuple[Counter, ...] = ()  # of a feature: counters for treatments without it
     pod_annotations: Mapping[str, str] = field(default_factory=dict)  # of a mesh: override those of its enrolment
 
 

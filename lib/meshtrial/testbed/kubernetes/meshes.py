@@ -48,7 +48,7 @@ class MeshInstaller:
         self.install_s: dict[str, float] = {}
         # Objects of no namespace that appeared while a mesh was installed and do not belong to it: they stay.
         self.appeared: list[str] = []
-        # Also meshes that did not become ready, or could not be removed.
+        # By mesh; also meshes that did not become ready or could not be removed.
         self.installations: dict[str, Installation] = {}
 
     @property
@@ -109,7 +109,7 @@ class MeshInstaller:
                 installation.values = self._install(mesh)
         except BaseException:
             with contextlib.suppress(TestbedError):
-                self._label_owned(mesh)  # of a release that was interrupted
+                self._label_owned(mesh)  # objects of an interrupted release
                 self.uninstall(mesh.name)
             raise
         installation.pods = self._pods(mesh)
@@ -214,7 +214,7 @@ class MeshInstaller:
         for namespace in mesh.namespaces:
             self.applier.delete_namespace(namespace, self.options.mesh_timeout_s)
         lines = remove_crds(self.cluster, owner.study, owner.id, groups=mesh.crd_groups)
-        # And after them: a control plane may create some again while it ends.
+        # Remove them again after the namespaces, because a control plane may create some while it ends.
         self.appeared = cleanup.remove_mesh_objects(self.cluster, mesh, installation.before)
         if lines:
             raise TestbedError("; ".join(lines))

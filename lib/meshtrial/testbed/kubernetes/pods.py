@@ -289,7 +289,7 @@ class Running:
             self._ws.update(timeout=max(0.0, min(1.0, deadline - time.monotonic())))
             self._take()
             if not self._ws.is_open():
-                self._take()  # reading looks at the stream once more, for what arrived with its end
+                self._take()  # reading once more takes data that arrived with the end of the stream
         except (WebSocketException, OSError, ValueError) as error:
             raise BrokenStreamError(f"{self._what}: its stream broke: {error or type(error).__name__}") from None
 

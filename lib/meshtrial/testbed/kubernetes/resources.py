@@ -49,7 +49,7 @@ class ContainerSample:
     at: float  # the kubelet's own clock, seconds since 1970
     cpu_s: float  # since the container started
     memory_bytes: int | None  # working set: what the kubelet evicts by and ``kubectl top`` shows
-    throttled_s: float | None = None  # by CFS; None without a CPU limit, and in the summary
+    throttled_s: float | None = None  # CFS throttling; None without a CPU limit, and in /stats/summary
 
 
 @dataclass(frozen=True)

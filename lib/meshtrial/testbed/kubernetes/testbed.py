@@ -403,7 +403,7 @@ class KubernetesTestbed:
 
         self._installing.shutdown(cancel_futures=True)
         namespaces, self.next = self.next.namespaces, PendingGroup()
-        with contextlib.suppress(TestbedError):  # also those that could not be removed in time
+        with contextlib.suppress(TestbedError):  # including namespaces that could not be removed in time
             namespaces |= {item["metadata"]["name"] for item in self._owned() if not mesh_of(item)}
         kept, self._kept = self._kept, {}
         attempt(self.applier.wait_for_deletions)

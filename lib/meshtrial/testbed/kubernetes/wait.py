@@ -1,7 +1,7 @@
 """Wait for pods and objects, and explain why they do not start.
 
 A problem that waiting cannot solve ends the wait within seconds, with the event's own text. The message of an error is
-for a line on a terminal. The evidence that goes with it (``error.evidence``), which a run keeps in its ``logs/``, is
+short enough for a line on a terminal. The evidence (``error.evidence``), which a run keeps in its ``logs/``, is
 everything: events, states of the pods, logs of their containers and of those that crashed before them. Evidence is read
 in one attempt, so that it delays no failure.
 """
@@ -327,7 +327,7 @@ def _explain(cluster: Cluster, namespace: str, pods: Sequence[Json], problem: st
     more = [text for text in dict.fromkeys(events) if text not in problem][:2]
     if more:
         lines.append("events: " + " | ".join(text[:300] for text in more))
-    # Also of a container that may crash for a while: at the time-out its log explains the failure.
+    # At the time-out, the log explains the failure even of a container that is allowed to crash for a while.
     lines.append(next((words for words in (last_log_lines(cluster, pod) for pod in pods) if words), ""))
     return "; ".join(line for line in lines if line)
 

@@ -156,7 +156,7 @@ _TIERS = DataPlane(
     has_control_plane=True,
     has_fan_out=True,
 )
-# So do generated systems: every service has it.
+# Generated systems have one too: every service has a proxy.
 _SYSTEM = DataPlane(systems.start, tools=("envoy", "call-tree"), check=systems.check, restarts=("app",))
 
 

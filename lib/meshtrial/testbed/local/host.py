@@ -142,7 +142,7 @@ def _chains() -> tuple[Chain, Chain]:
 
 
 def _memory_latency_s() -> float:
-    """Return the time of a dependent read from memory: that of a long chain less that of a short one."""
+    """Return the time of a dependent read from memory: the time of a long chain of reads less that of a short one."""
     long, short = _chains()
     return max(0.0, long.step_s() - short.step_s())
 
@@ -238,7 +238,7 @@ def advice() -> str:
 class Resources:
     """Resources that a load needs, or that are available; None for a limit that does not exist or is unreadable."""
 
-    files_per_process: int | None  # of the process with the most: fan-out, client or control plane
+    files_per_process: int | None  # open files of the process that has the most: fan-out, client or control plane
     files: int | None  # of all processes together
     threads: int | None  # of all processes; kernels count them against limits of processes
     memory_bytes: int | None  # proportional set size of all processes

@@ -261,8 +261,8 @@ def between(before: LoadSnapshot, after: LoadSnapshot) -> Others:
     own = _family(after, before.own)
     others = max(0.0, (used.programs_s or 0.0) * _TICKS - sum(spent[pid] + ended[pid] for pid in own))
     foreign = spent.keys() - own
-    # A process that adopts an orphan is charged with the orphan's whole life when it ends, so limit the CPU time of
-    # ended processes to what is not explained otherwise.
+    # When an orphan ends, its adopter's counter grows by all the CPU time that the orphan ever used, part of it before
+    # this interval. So ended processes are given at most the time that running ones did not use.
     rest = max(0.0, others - sum(spent[pid] for pid in foreign))
     seen = sorted(((min(spent[pid] + min(ended[pid], rest), others), pid) for pid in foreign), reverse=True)
     busiest = (Program(after.processes[pid].name, pid, ticks / total) for ticks, pid in seen[:_NAMED] if ticks)

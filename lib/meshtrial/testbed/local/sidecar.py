@@ -354,7 +354,7 @@ def check(treatment: Treatment, load: Load) -> None:
         )
     alone = [name for name in ALONE if treatment.has(name)]
     if len(alone) > 1:
-        raise UsageError(f"treatment {treatment.name}: client-only and server-only exclude each other; use none")
+        raise UsageError(f"treatment {treatment.name}: client-only and server-only exclude each other; use neither")
     for name in alone:
         if impossible := ", ".join(feature for feature in _NOT_WITH[name] if treatment.has(feature)):
             raise UsageError(f"treatment {treatment.name}: {impossible} needs the sidecar that {name} leaves out")
