@@ -262,7 +262,7 @@ def test_the_pages_print_the_gate_as_it_is_measured(rows: tuple[CheckResult, ...
         )
         (line,) = re.findall(rf"(?m)^\| {name} \|[^|]*\| (\S+) % \|[^|]* \| (\S+) % \|$", page)
         assert line == (f"{month:.0f}", f"{twice:.1f}")
-    assert f"{power} were measured" in " ".join(page.split())
+    assert f"{power} of regressions" in " ".join(page.split())
 
 
 def test_the_page_of_error_rates_is_what_is_measured(rows: tuple[CheckResult, ...]) -> None:

@@ -45,11 +45,11 @@ sys.exit(code)
 """
 _TAKE = """
 import sys
-sys.stdin.readline()
+pid = sys.stdin.readline().strip()
 taken = []
 def lives():
     try:
-        return bool(open("/proc/{pid}/environ", "rb").read(1))
+        return bool(open(f"/proc/{pid}/environ", "rb").read(1))
     except OSError:
         return False
 while lives() and len(taken) < 16000:
@@ -93,6 +93,7 @@ class Memory:
         self._new = whole.exists() and "memory" in whole.read_text().split()
         self.path = (root if self._new else root / "memory") / f"meshtrial-faults-{name}"
         self.path.mkdir()
+        self._taker: subprocess.Popen[bytes] | None = None
 
     @staticmethod
     def possible() -> bool:
@@ -112,22 +113,29 @@ class Memory:
         used, most = (
             ("memory.current", "memory.max") if self._new else ("memory.usage_in_bytes", "memory.limit_in_bytes")
         )
+        assert self._taker is not None
         Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
-        taker = subprocess.Popen(
-            [sys.executable, "-c", _TAKE.replace("{pid}", str(pid))],
-            stdin=subprocess.PIPE,
-            preexec_fn=self._join_second,
-        )
         try:
             room = int((self.path / used).read_text()) + 2**24
             (self.path / most).write_text(str(room))
-            taker.communicate(b"\n", timeout=60)
+            self._taker.communicate(f"{pid}\n".encode(), timeout=60)
         finally:
-            taker.kill()
-            taker.wait()
+            self._end_taker()
             (self.path / most).write_text("max" if self._new else "-1")
         # On a busy machine the process that allocates may be killed as well, before the first has ended.
         wait_for(lambda: not _lives(pid))
+
+    def start_taker(self) -> None:
+        """Start the program that will allocate, before it is needed: a run may end while it starts."""
+        self._taker = subprocess.Popen(
+            [sys.executable, "-c", _TAKE], stdin=subprocess.PIPE, preexec_fn=self._join_second
+        )
+
+    def _end_taker(self) -> None:
+        if self._taker is not None:
+            with self._taker:
+                self._taker.kill()
+            self._taker = None
 
     def _join_second(self) -> None:
         self.join()
@@ -136,6 +144,7 @@ class Memory:
 
     def close(self) -> None:
         """Remove it when all of its processes have ended."""
+        self._end_taker()
 
         def removed() -> bool:
             with suppress(OSError):

@@ -154,6 +154,7 @@ def out_of_memory(words: str) -> Do:
 
 def confined(session: Session) -> None:
     session.memory = Memory(f"{os.getpid()}-{time.monotonic_ns()}")
+    session.memory.start_taker()
 
 
 def set_clock(seconds: float) -> Do:
