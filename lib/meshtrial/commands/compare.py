@@ -164,7 +164,11 @@ def _studies(arguments: argparse.Namespace, out: TextIO) -> int:
     for path in arguments.studies:
         if "=" in path.name and not path.exists():
             raise UsageError(f"{path}: no such study folder; give files with --baseline and --treatment")
-    studies = [read_study(StudyStore.open(path.resolve())) for path in arguments.studies]
+    folders = [path.resolve() for path in arguments.studies]
+    for number, folder in enumerate(folders):
+        if folder in folders[:number]:
+            raise UsageError(f"{arguments.studies[number]}: is named twice; name two studies of one question")
+    studies = [read_study(StudyStore.open(folder)) for folder in folders]
     compared = between.compare(studies)
     print(table(studies, compared, between.differences(studies)).text, file=out)
     if arguments.json is not None:

@@ -49,7 +49,10 @@ def run(arguments: argparse.Namespace, out: TextIO) -> int:
     target = arguments.out or paths.reports_root() / f"history-{name}.html"
     with writing(target, UsageError):
         write_history(target, same, compared, arguments.response or same[0].plan.study.primary[0])
-    print(f"{len(same)} studies of {name}\npage    {paths.display_path(target)}", file=out)
+    print(
+        f"{len(same)} {'study' if len(same) == 1 else 'studies'} of {name}\npage    {paths.display_path(target)}",
+        file=out,
+    )
     if arguments.csv is not None:
         for file in _write_series(arguments.csv, name, between.frame(same, compared)):
             print(f"series  {paths.display_path(file)}", file=out)

@@ -27,7 +27,7 @@ from meshtrial.commands import gating, limits
 from meshtrial.design.parameters import nearest, with_design
 from meshtrial.design.plan import Plan, make_plan
 from meshtrial.design.studies import STUDIES, study_module
-from meshtrial.errors import Exit, GateError, MeshtrialError, UsageError
+from meshtrial.errors import Exit, GateError, MeshtrialError, MissingToolError, UsageError
 from meshtrial.inference import read_study
 from meshtrial.inference.gate import declared_by, ending
 from meshtrial.records.dataset import StudyData
@@ -105,6 +105,8 @@ def help_text(study: str, given: Mapping[str, Any]) -> str:
     if given.get("study_dir") or not given.get("measure", True):
         return parameters_text(study)
     trial = Trial(study, given)
+    with suppress(MissingToolError):  # the packages that studies need are not needed for help
+        trial.require_possible()
     lines = [trial.announced(), *(limit.sentence for limit in trial.limits())]
     return "\n".join([parameters_text(study), "", f"With {'these' if given else 'default'} parameters", *lines])
 
@@ -230,6 +232,7 @@ def run_notebook(
     """
     packages.require("papermill")
     trial = Trial(study, given)
+    trial.require_possible()
     if announced := trial.announced():
         print(announced, file=out)
         print(f"records: {paths.display_path(paths.studies_root() / study)}; `meshtrial status`", file=out, flush=True)

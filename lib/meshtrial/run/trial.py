@@ -94,6 +94,14 @@ class Trial:
         namespace = shell.user_ns
         return cls(name, given_in_notebook(namespace["In"], namespace, study_module(name).SETTINGS))
 
+    def require_possible(self) -> None:
+        """Raise UsageError for a new study that the local backend cannot build; a cluster's is refused by the run."""
+        if self._measures and self._store is None and self.plan.study.backend == "local":
+            packages.require("cryptography")
+            from meshtrial.testbed.local.testbed import LocalTestbed
+
+            LocalTestbed(self.plan.study.options).require_possible(self.plan.study)
+
     def announced(self) -> str:
         """Return lines on moved runs, the number of runs and the remaining time; empty if nothing is measured."""
         if not self._measures:
@@ -189,7 +197,7 @@ class Trial:
                 testbed.recover(self.plan.study, progress)
         problems = [*testbed.preflight(self.plan.study), *self.probe_problems()]
         if problems:
-            raise MissingToolError("; ".join(problems))
+            raise MissingToolError("; ".join(dict.fromkeys(problems)))
         overhead_s, limits = self._overhead_s(), self.limits()
         if self._store is None:
             described = environment(self.plan, testbed)

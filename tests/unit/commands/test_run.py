@@ -133,6 +133,15 @@ def test_help_says_how_long_a_plan_takes_and_what_it_cannot_answer(given, root):
     assert list(root.iterdir()) == []
 
 
+@pytest.mark.parametrize("options", [(), ("--help",)], ids=str)
+def test_what_no_machine_can_build_is_refused_before_a_notebook_begins(options, root, tmp_path, monkeypatch):
+    monkeypatch.setenv("MESHTRIAL_REPORTS", str(tmp_path / "reports"))
+    code, out, err = meshtrial("run", NAME, "-p", "treatments=none,nonne", *options)
+    assert (code, out) == (2, "")
+    assert "'nonne'" in err
+    assert not (tmp_path / "reports").exists()
+
+
 def test_help_of_a_recorded_study_touches_nothing(root):
     code, out, _ = meshtrial("run", NAME, "-p", "study_dir=nowhere", "--help")
     assert (code, "\nWith " in out) == (0, False)

@@ -10,7 +10,7 @@ from refused import refused
 
 from meshtrial.errors import RecordError, UsageError
 from meshtrial.records.columns import read_frame
-from meshtrial.records.store import StudyStore, check_checksums, read_json, write_json
+from meshtrial.records.store import StudyStore, check_checksums, read_json, write_json, write_text
 
 REQUESTS = pl.DataFrame({"latency_s": [0.1, 0.2], "ok": [True, False]})
 
@@ -117,6 +117,12 @@ def test_a_run_is_on_the_disk_before_it_has_its_name(store, make_record, monkeyp
     names = {path.name for path in folder.rglob("*")}
     assert {"run.json", "latency.parquet", "SHA256SUMS"} <= names
     assert {Path(path).name for path in before} >= names | {f".incomplete-{folder.name}"}
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path):
+    with pytest.raises(UnicodeEncodeError):
+        write_text(tmp_path / "page.html", "\ud800")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_of_another_plan_is_refused(store, make_record, make_study, tmp_path):

@@ -69,7 +69,7 @@ def chain_of(treatments: tuple[Treatment, ...]) -> Chain:
     baseline = plain[0].name
     whole = max(plain, key=lambda t: len(t.features))
     alone = [f"{PLAIN}+{feature}" for feature in whole.features]
-    wanted = [BYTES, PLAIN, *alone, f"{PLAIN}+{'+'.join(whole.features)}"]
+    wanted = list(dict.fromkeys([BYTES, PLAIN, *alone, f"{PLAIN}+{'+'.join(whole.features)}"]))
     missing = [name for name in wanted if name not in names]
     strange = names - {baseline, *wanted}
     if missing or strange or len(whole.features) < 2:

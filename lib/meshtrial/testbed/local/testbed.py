@@ -48,6 +48,18 @@ class LocalTestbed:
         if problems := _problems(host.require, *wake_lock):
             return problems
         lacking = tiers.problems(study) if study.app == tiers.APP else ()
+        used_apps = self.require_possible(study)
+        tools = {"fortio"} | {tool for treatment in study.treatments for tool in tools_of(treatment, study.app)}
+        tools |= {app.name for app in used_apps} & set(native.commands())
+        versions_of = [functools.partial(native.version, tool) for tool in sorted(tools)]
+        return (
+            *lacking,
+            *_problems(functools.partial(native.provide, tools), *versions_of),
+            *_problems(*(app.versions for app in used_apps)),
+        )
+
+    def require_possible(self, study: Study) -> list[apps.App]:
+        """Raise UsageError for what this backend cannot build on any machine; return the applications otherwise."""
         used_apps = [apps.app(name) for name in sorted({treatment.app or study.app for treatment in study.treatments})]
         for app, load in itertools.product(used_apps, study.loads):
             app.require(load)
@@ -57,14 +69,7 @@ class LocalTestbed:
             check(treatment, load, study.app)
         for treatment in study.treatments:
             versions.of(treatment, self._versions)
-        tools = {"fortio"} | {tool for treatment in study.treatments for tool in tools_of(treatment, study.app)}
-        tools |= {app.name for app in used_apps} & set(native.commands())
-        versions_of = [functools.partial(native.version, tool) for tool in sorted(tools)]
-        return (
-            *lacking,
-            *_problems(functools.partial(native.provide, tools), *versions_of),
-            *_problems(*(app.versions for app in used_apps)),
-        )
+        return used_apps
 
     def environment(self) -> dict[str, Any]:
         """Return the description of this machine."""
