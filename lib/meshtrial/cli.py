@@ -9,7 +9,7 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import Any, TextIO, cast
+from typing import Any, NoReturn, TextIO, cast
 
 from meshtrial import __version__, packages, paths
 from meshtrial.errors import Exit, MeshtrialError, MissingToolError
@@ -56,9 +56,15 @@ EXIT_CODES = "exit codes:\n" + "\n".join(
 )
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """End with one line, without the usage."""
+        self.exit(Exit.USAGE, f"{self.prog}: {message}; see `{self.prog} --help`\n")
+
+
 def parser(verb: str = "") -> argparse.ArgumentParser:
     """Return the parser, with the options of one command only: importing its module may take a second."""
-    root = argparse.ArgumentParser(
+    root = _Parser(
         prog="meshtrial",
         description="Randomised, controlled trials of service meshes.",
         epilog=EXIT_CODES,
