@@ -4,9 +4,8 @@ import io
 import os
 
 import pytest
-from commandline import meshtrial
 
-from meshtrial import cli, paths
+from meshtrial import cli
 
 ROWS = [f"{name}{k},{name},p50_ms,{level + k / 100}" for name, level in (("none", 1), ("istio", 2)) for k in range(6)]
 
@@ -47,10 +46,3 @@ def test_files_without_their_option_are_told_where_they_go(tmp_path):
     err = io.StringIO()
     assert cli.main(["compare", f"{tmp_path}/none=base.json", f"{tmp_path}/mesh=a.json"], io.StringIO(), err) == 2
     assert all(option in err.getvalue() for option in ("--baseline", "--treatment"))
-
-
-def test_a_study_is_not_compared_with_itself():
-    (sample,) = paths.CHECKOUT.glob("data/sample/ambient_vs_no_mesh/2*")
-    code, out, err = meshtrial("compare", str(sample), str(sample.parent / "." / sample.name))
-    assert (code, out) == (2, "")
-    assert sample.name in err

@@ -179,16 +179,17 @@ def test_versions_as_treatments_are_no_change_from_study_to_study(days):
     assert "version of image proxy: proxy:1, proxy:2 / proxy:1, proxy:3" in between.differences(studies)
 
 
-def test_the_command_compares_the_sample_with_itself_and_refuses_what_it_cannot(tmp_path):
+def test_the_command_compares_two_studies_and_refuses_what_it_cannot(tmp_path, copied):
     target = tmp_path / "between.json"
-    code, out, err = meshtrial("compare", SAMPLE, SAMPLE, "--json", target)
+    code, out, err = meshtrial("compare", SAMPLE, copied, "--json", target)
     assert (code, err) == (0, "")
     assert "Study against study" in out
     assert json.loads(target.read_text())["schema"] == "meshtrial.between/1"
     for argv, why in (
         ([], "give --baseline"),
         ([SAMPLE], "name two or more"),
-        ([SAMPLE, SAMPLE, "--fail-on", "slower"], "gates"),
+        ([SAMPLE, SAMPLE], "named twice"),
+        ([SAMPLE, copied, "--fail-on", "slower"], "gates"),
     ):
         code, _, err = meshtrial("compare", *argv)
         assert code == 2
