@@ -3,8 +3,9 @@
 A run is a warm-up and one measured stage; a capacity search is a series of shorter ones. Both use this module, so the
 same checks decide everywhere whether a rate was held.
 
-While the load runs, the deployment is sampled once per second, restarted or changed. When the load ends, for whatever
-reason, nothing further is started, and what was started is waited for, so that the deployment can be stopped.
+While the load runs, the deployment is sampled once per second, restarted or changed. When the load ends, also by an
+error, no new sample, restart or change begins. Those that have begun are completed first, because the deployment is
+stopped next.
 """
 
 import shutil
